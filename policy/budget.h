@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "common/policy_spec.h"
+#include "common/working_set_layout.h"
+
+#include <cstdint>
+
+namespace rift::policy {
+
+/// How a budget is divided (ARCHITECTURE.md, 4). recent + slots * P + unused == B; for kFull the
+/// recent window is the whole context.
+struct BudgetPlan {
+  std::int32_t recent = 0;          // r
+  std::int32_t slots_per_head = 0;  // floor(k / P)
+  std::int32_t unused = 0;          // what rounding leaves over
+
+  bool operator==(const BudgetPlan&) const = default;
+};
+
+/// Errors (thrown): kInvalidArgument for budget < 1, block < 1, rho outside [0, 1], delta < 1,
+/// window < 1, staging_percent outside [0, 100]; the message names the value.
+[[nodiscard]] BudgetPlan plan_budget(const PolicySpec& spec, std::int32_t max_context);
+
+/// Layout of a session's working set under `spec`.
+/// ring_capacity = recent + max_draft_len + 1; staging_slots = staging_percent of all selected
+/// slots, rounded up, at least one per layer and head where there are slots at all.
+[[nodiscard]] WorkingSetLayout plan_layout(const PolicySpec& spec,
+                                           const KvGeometry& geometry,
+                                           std::int32_t max_context,
+                                           std::int32_t max_draft_len);
+
+/// Whether the policy selects blocks at all / again after the prompt.
+[[nodiscard]] bool selects(const PolicySpec& spec);
+[[nodiscard]] bool refreshes(const PolicySpec& spec);
+
+}  // namespace rift::policy
