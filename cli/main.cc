@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/command.h"
+#include "common/log.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+namespace {
+
+int run(int argc, char** argv) {
+  using namespace rift::cli;
+  CLI::App app{"RIFT: speculative decoding with a budgeted, disaggregated draft", "rift"};
+  app.set_version_flag("--version", RIFT_VERSION);
+  app.require_subcommand(1);
+  std::string log_level;
+  app.add_option(
+      "--log-level", log_level, "trace, debug, info, warn, error, off (default: RIFT_LOG, info)");
+  app.parse_complete_callback([&] { rift::init_logging("rift", log_level); });
+  int exit_code = kExitOk;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool shown = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
+    app.exit(error);
+    return shown ? kExitOk : kExitUsage;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "rift: {}\n", error.what());
+    return rift::cli::kExitFailed;
+  }
+}
