@@ -24,7 +24,9 @@ struct BudgetPlan {
 
 /// Layout of a session's working set under `spec`.
 /// ring_capacity = recent + max_draft_len + 1; staging_slots = staging_percent of all selected
-/// slots, rounded up, at least one per layer and head where there are slots at all.
+/// slots, rounded up, at least one per layer and head where there are slots at all; 0 where the
+/// policy never refreshes (the first working set needs none).
+/// Errors (thrown): as plan_budget; kOutOfRange when the slots do not fit 31 bits.
 [[nodiscard]] WorkingSetLayout plan_layout(const PolicySpec& spec,
                                            const KvGeometry& geometry,
                                            std::int32_t max_context,

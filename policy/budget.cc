@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/budget.h"
+
+#include "common/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace rift::policy {
+namespace {
+
+constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
+
+void require(bool ok, const char* name, double value, const char* rule) {
+  if (!ok) {
+    throw fail(Errc::kInvalidArgument, "{} is {}: it must be {}", name, value, rule);
+  }
+}
+
+void validate(const PolicySpec& spec) {
+  require(spec.budget >= 1, "budget", spec.budget, "at least 1 position");
+  require(spec.block >= 1, "block", spec.block, "at least 1 position");
+  // Written so that NaN is refused too.
+  require(spec.rho >= 0.0F && spec.rho <= 1.0F, "rho", spec.rho, "between 0 and 1");
+  require(spec.delta >= 1, "delta", spec.delta, "at least 1 token");
+  require(spec.window >= 1, "window", spec.window, "at least 1 query");
+  require(spec.staging_percent >= 0 && spec.staging_percent <= 100,
+          "staging_percent",
+          spec.staging_percent,
+          "between 0 and 100");
+}
+
+// floor(rho B) of the decimal number that was written: 0.7F lies below 0.7 and would give 6 of 10.
+// Half a unit in the last place of a float in [0.5, 1) is 2^-25.
+std::int32_t recent_share(float rho, std::int32_t budget) {
+  const double b = budget;
+  const double slack = std::min(std::ldexp(b, -25), 0.01);
+  return std::min(budget,
+                  static_cast<std::int32_t>(std::floor(static_cast<double>(rho) * b + slack)));
+}
+
+std::int32_t recent_positions(const PolicySpec& spec, std::int32_t max_context) {
+  switch (spec.policy) {
+    case Policy::kFull:
+      return max_context;
+    case Policy::kSwa:
+      return spec.budget;
+    case Policy::kSnapKv:
+      return std::min(spec.window, spec.budget);
+    case Policy::kRiftStat:
+    case Policy::kRiftDyn:
+      return recent_share(spec.rho, spec.budget);
+  }
+  RIFT_CHECK(false, "policy {}", static_cast<int>(spec.policy));
+}
+
+}  // namespace
+
+bool selects(const PolicySpec& spec) {
+  return spec.policy != Policy::kFull && spec.policy != Policy::kSwa;
+}
+
+bool refreshes(const PolicySpec& spec) { return spec.policy == Policy::kRiftDyn; }
+
+BudgetPlan plan_budget(const PolicySpec& spec, std::int32_t max_context) {
+  validate(spec);
+  require(max_context >= 1, "max_context", max_context, "at least 1 position");
+  BudgetPlan plan;
+  plan.recent = recent_positions(spec, max_context);
+  if (selects(spec)) {
+    const std::int32_t selected = spec.budget - plan.recent;
+    plan.slots_per_head = selected / spec.block;
+    plan.unused = selected % spec.block;
+  }
+  return plan;
+}
+
+WorkingSetLayout plan_layout(const PolicySpec& spec,
+                             const KvGeometry& geometry,
+                             std::int32_t max_context,
+                             std::int32_t max_draft_len) {
+  const BudgetPlan plan = plan_budget(spec, max_context);
+  require(max_draft_len >= 0, "max_draft_len", max_draft_len, "at least 0");
+  const std::int64_t heads = std::int64_t{geometry.layers} * geometry.kv_heads;
+  const std::int64_t selected = heads * plan.slots_per_head;
+  std::int64_t staging = 0;
+  if (refreshes(spec) && plan.slots_per_head > 0) {
+    staging = std::max((selected * spec.staging_percent + 99) / 100, heads);
+  }
+  const std::int64_t ring = std::int64_t{plan.recent} + max_draft_len + 1;
+  if (selected + staging > kMaxInt || ring > kMaxInt) {
+    throw fail(
+        Errc::kOutOfRange,
+        "budget {} in blocks of {} over {} layers x {} KV heads needs {} slots and a ring of "
+        "{} positions: the limit of each is {}",
+        spec.budget,
+        spec.block,
+        geometry.layers,
+        geometry.kv_heads,
+        selected + staging,
+        ring,
+        kMaxInt);
+  }
+  WorkingSetLayout layout;
+  layout.geometry = geometry;
+  layout.block = spec.block;
+  layout.slots_per_head = plan.slots_per_head;
+  layout.staging_slots = static_cast<std::int32_t>(staging);
+  layout.ring_capacity = static_cast<std::int32_t>(ring);
+  return layout;
+}
+
+}  // namespace rift::policy
