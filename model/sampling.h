@@ -4,6 +4,7 @@
 #include "common/sampling_params.h"
 #include "common/types.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -31,6 +32,7 @@ struct Distribution {
 /// its buffers: no allocation once warm. Thread: one at a time.
 class SamplerChain {
  public:
+  /// Errors (thrown): kInvalidArgument for values that have no meaning (NaN, top_p > 1, ...).
   explicit SamplerChain(SamplingParams params);
   [[nodiscard]] const SamplingParams& params() const { return params_; }
   [[nodiscard]] bool greedy() const { return params_.temperature <= 0.0F; }
@@ -44,16 +46,26 @@ class SamplerChain {
   TokenId greedy_choice(std::span<float> logits, std::span<const TokenId> history);
 
  private:
+  using Candidate = std::pair<float, TokenId>;  // logit, then weight; id
+
   void apply_bias_and_penalties(std::span<float> logits, std::span<const TokenId> history);
+  float collect(std::span<const float> logits);
+  void exponentiate(float best);
+  void keep_best(std::size_t count);
+  void keep_top_p();
+  void write_normalised();
+
   SamplingParams params_;
   Distribution out_;
-  std::vector<std::pair<float, TokenId>> work_;
+  std::vector<Candidate> work_;
+  std::vector<TokenId> seen_;
 };
 
-/// Inverse-transform draw; u in [0, 1).
+/// Inverse-transform draw; u in [0, 1). Where f32 rounding left the sum a little off 1, the law is
+/// the one divided by its sum; acceptance_probability and residual mean the same law.
 [[nodiscard]] TokenId sample(const Distribution& distribution, double u);
 
-/// Leviathan et al. 2023: accept x with min(1, p(x) / q(x)).
+/// Leviathan et al. 2023: accept x with min(1, p(x) / q(x)); 0 where q(x) is 0 (never drafted).
 [[nodiscard]] double acceptance_probability(const Distribution& p,
                                             const Distribution& q,
                                             TokenId x);

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/verification.h"
+
+#include "common/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace rift::model {
+namespace {
+
+constexpr double kSumTolerance = 1e-3;
+
+bool is_law_of(const Distribution& q, TokenId token, std::int32_t vocab) {
+  if (q.ids.empty() || q.ids.size() != q.probabilities.size()) {
+    return false;
+  }
+  double sum = 0.0;
+  for (std::size_t i = 0; i < q.ids.size(); ++i) {
+    const float p = q.probabilities[i];
+    const bool ascending = i == 0 || q.ids[i - 1] < q.ids[i];
+    if (!ascending || q.ids[i] < 0 || q.ids[i] >= vocab || !std::isfinite(p) || p <= 0.0F) {
+      return false;
+    }
+    sum += static_cast<double>(p);
+  }
+  return std::abs(sum - 1.0) <= kSumTolerance &&
+         std::binary_search(q.ids.begin(), q.ids.end(), token);
+}
+
+// The committed tokens that penalties can see, then all drafts. A row's context is a prefix of it.
+std::vector<TokenId> penalty_context(const SamplingParams& params,
+                                     std::span<const TokenId> history,
+                                     std::span<const TokenId> drafted) {
+  const bool all = params.penalty_window < 0;
+  const std::size_t seen =
+      all ? history.size()
+          : std::min(history.size(), static_cast<std::size_t>(params.penalty_window));
+  std::vector<TokenId> context(history.end() - static_cast<std::ptrdiff_t>(seen), history.end());
+  context.insert(context.end(), drafted.begin(), drafted.end());
+  return context;
+}
+
+}  // namespace
+
+std::int32_t usable_prefix(const DraftedTokens& draft, std::int32_t vocab, bool sampled) {
+  std::size_t count = 0;
+  for (; count < draft.tokens.size(); ++count) {
+    const TokenId token = draft.tokens[count];
+    if (token < 0 || token >= vocab) {
+      break;
+    }
+    if (sampled && (count >= draft.q.size() || !is_law_of(draft.q[count], token, vocab))) {
+      break;
+    }
+  }
+  return static_cast<std::int32_t>(count);
+}
+
+Verification verify_greedy(std::span<const TokenId> tokens,
+                           std::int32_t usable,
+                           const TargetChoice& choice) {
+  for (std::int32_t row = 0;; ++row) {
+    const TokenId best = choice(row);
+    if (row == usable || tokens[static_cast<std::size_t>(row)] != best) {
+      return {row, best};
+    }
+  }
+}
+
+Verification verify_sampled(const DraftedTokens& draft,
+                            std::int32_t usable,
+                            const TargetLaw& law,
+                            const RowUniform& draw) {
+  for (std::int32_t row = 0; row < usable; ++row) {
+    const auto at = static_cast<std::size_t>(row);
+    const Distribution& p = law(row);
+    const double accept = acceptance_probability(p, draft.q[at], draft.tokens[at]);
+    if (draw(row, Draw::kAccept) >= accept) {
+      return {row, sample(residual(p, draft.q[at]), draw(row, Draw::kResidual))};
+    }
+  }
+  return {usable, sample(law(usable), draw(usable, Draw::kTarget))};
+}
+
+Verification verify(SamplerChain& chain,
+                    std::span<const TokenId> history,
+                    const DraftedTokens& draft,
+                    MatView<float> logits) {
+  RIFT_CHECK(logits.rows > static_cast<std::int64_t>(draft.tokens.size()),
+             "{} rows of logits for {} drafted tokens",
+             logits.rows,
+             draft.tokens.size());
+  const SamplingParams& params = chain.params();
+  const std::int32_t usable =
+      usable_prefix(draft, static_cast<std::int32_t>(logits.cols), !chain.greedy());
+  const auto context = penalty_context(params, history, draft.tokens);
+  const std::size_t committed = context.size() - draft.tokens.size();
+  const auto before = [&](std::int32_t row) {
+    return std::span(context).first(committed + static_cast<std::size_t>(row));
+  };
+  if (chain.greedy()) {
+    return verify_greedy(draft.tokens, usable, [&](std::int32_t row) {
+      return chain.greedy_choice(logits.row_span(row), before(row));
+    });
+  }
+  const TargetLaw law = [&](std::int32_t row) -> const Distribution& {
+    return chain.distribution(logits.row_span(row), before(row), 0);
+  };
+  return verify_sampled(draft, usable, law, [&](std::int32_t row, Draw draw) {
+    return uniform(params.seed, static_cast<std::int64_t>(history.size()) + row, draw);
+  });
+}
+
+}  // namespace rift::model
