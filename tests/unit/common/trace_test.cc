@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/trace.h"
 
-#include <gtest/gtest.h>
+#include "common/error.h"
 
 #include <boost/json.hpp>
+#include <gtest/gtest.h>
+
 #include <fstream>
 #include <sstream>
-
-#include "common/error.h"
 
 namespace rift {
 namespace {
