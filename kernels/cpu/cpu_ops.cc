@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/cpu_ops.h"
+
+#include "common/error.h"
+#include "kernels/ops.h"
+
+#include <cstdlib>
+#include <string_view>
+
+namespace rift::kernels {
+namespace {
+
+constexpr CpuOps kTargets[] = {
+    {"scalar", &kMatmulScalar, &kAttentionScalar, &kElementwiseScalar},
+};
+
+bool runs_here(std::string_view name) { return name == "scalar"; }
+
+const CpuOps* choose() {
+  if (const char* wanted = std::getenv("RIFT_CPU_TARGET"); wanted != nullptr && *wanted != '\0') {
+    if (const CpuOps* ops = find_cpu_ops(wanted); ops != nullptr) {
+      return ops;
+    }
+    throw fail(Errc::kInvalidArgument,
+               "RIFT_CPU_TARGET = \"{}\" is unknown or not available on this machine; unset it or "
+               "use a lower one of scalar, avx2",
+               wanted);
+  }
+  const CpuOps* best = nullptr;
+  for (const CpuOps& target : kTargets) {
+    best = runs_here(target.name) ? &target : best;
+  }
+  return best;
+}
+
+// The one global of kernels/: which instructions the machine has does not change.
+const CpuOps*& current() {
+  static const CpuOps* ops = choose();
+  return ops;
+}
+
+}  // namespace
+
+const CpuOps& cpu_ops() { return *current(); }
+
+const CpuOps* find_cpu_ops(const char* name) {
+  for (const CpuOps& target : kTargets) {
+    if (std::string_view(target.name) == name && runs_here(name)) {
+      return &target;
+    }
+  }
+  return nullptr;
+}
+
+void set_cpu_ops_for_test(const CpuOps& ops) { current() = &ops; }
+
+std::string_view cpu_target() { return cpu_ops().name; }
+
+}  // namespace rift::kernels

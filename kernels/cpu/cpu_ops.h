@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "common/types.h"
+
+#include <cstddef>
+#include <cstdint>
+
+/// What an instruction set must provide. The loops over threads, tiles and runs are shared
+/// (matmul.cc, attention.cc); these are the bodies. Plain pointers only: the files that implement
+/// them are compiled with their own flags and must not instantiate a shared inline function, whose
+/// one surviving copy could then hold instructions that the machine lacks.
+namespace rift::kernels {
+
+inline constexpr int kMaxPanelRows = 16;
+inline constexpr int kQuantChunk = 1024;  // columns of a QuantPanel; a multiple of every block
+inline constexpr int kFloatChunk = 256;   // columns of a FloatPanel, even
+inline constexpr int kKeyChunk = 32;      // keys worked through at a time
+
+/// R = panel_rows rows of quantised weights, kQuantChunk columns at most, unpacked to bytes:
+/// w [columns / 4, R, 4], scale and offset [columns / group, R]; weight = scale * w + offset.
+struct QuantPanel {
+  alignas(64) std::uint8_t w[kQuantChunk * kMaxPanelRows];
+  alignas(64) float scale[kQuantChunk / 16 * kMaxPanelRows];
+  alignas(64) float offset[kQuantChunk / 16 * kMaxPanelRows];
+};
+
+/// Activations rounded to 8 bits in groups of 32 columns: x ~ scale * q, |q| <= 127. Row t starts
+/// `*_stride` elements after row t - 1.
+struct QuantRows {
+  const std::int8_t* q = nullptr;  // [T, columns]
+  const float* scale = nullptr;    // [T, columns / 32]
+  const float* sum32 = nullptr;    // [T, columns / 32]: sum of scale * q
+  const float* sum16 = nullptr;    // [T, columns / 16]
+  std::int64_t stride = 0;         // of q; the others' is stride / 32 and stride / 16
+};
+
+/// R rows of weights in f32, transposed: w [columns, R].
+struct FloatPanel {
+  alignas(64) float w[kFloatChunk * kMaxPanelRows];
+};
+
+struct MatmulOps {
+  int panel_rows = 0;  // R, rows of weights worked on side by side
+
+  /// One row of n = 32 m activations to q [n], scale and sum32 [m], sum16 [2 m].
+  void (*round_row)(
+      const float* x, std::int64_t n, std::int8_t* q, float* scale, float* sum32, float* sum16);
+
+  /// `columns` elements of R rows; rows [R] point at whole blocks.
+  void (*unpack_quant)(DType type, const std::byte* const* rows, int columns, QuantPanel* panel);
+  /// acc [T, R] += x w^T. Integer sums within a group are exact; groups are added in order.
+  void (*dot_quant)(
+      DType type, const QuantPanel* panel, int columns, const QuantRows* x, int rows, float* acc);
+
+  /// `columns` elements of R rows of F32, F16 or BF16.
+  void (*unpack_float)(DType type, const std::byte* const* rows, int columns, FloatPanel* panel);
+  /// acc [T, 2, R] += x w^T, even columns into acc[t][0], odd ones into acc[t][1], in order.
+  void (*dot_float)(const FloatPanel* panel,
+                    int columns,
+                    const float* x,
+                    std::int64_t x_stride,
+                    int rows,
+                    float* acc);
+};
+
+struct AttentionOps {
+  /// Keys [count <= kKeyChunk] of D elements each to f32 and transposed: out [D, kKeyChunk]; lanes
+  /// from count on are zero.
+  void (*transpose_keys)(
+      DType type, const std::byte* const* keys, int count, int head_dim, float* out);
+  /// logits [n, kKeyChunk at logit_stride] = scale * q k^T for n queries, q_stride floats apart.
+  void (*dot_keys)(const float* q,
+                   std::int64_t q_stride,
+                   int n,
+                   int head_dim,
+                   const float* keys,
+                   float scale,
+                   float* logits,
+                   std::int64_t logit_stride);
+  /// One step of online softmax for n queries of one row: logits [n, kKeyChunk] (overwritten) of
+  /// `count` keys, running maxima and sums [n], out [n, D].
+  void (*fold_values)(DType type,
+                      const std::byte* const* values,
+                      int count,
+                      int head_dim,
+                      int n,
+                      float* logits,
+                      float* maxima,
+                      float* sums,
+                      float* out);
+  /// x [n] *= factor.
+  void (*multiply)(float* x, std::int64_t n, float factor);
+  /// out[j] += softmax(logits [n])[j] * factor; logits are overwritten.
+  void (*add_softmax)(float* logits, std::int64_t n, float factor, float* out);
+};
+
+struct ElementwiseOps {
+  void (*rms_norm)(const float* x, const float* weight, std::int64_t n, float eps, float* out);
+  void (*rope_half)(
+      float* x, std::int64_t heads, std::int64_t head_dim, const float* cos, const float* sin);
+  void (*rope_interleaved)(
+      float* x, std::int64_t heads, std::int64_t head_dim, const float* cos, const float* sin);
+  void (*silu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
+  void (*add)(float* x, const float* y, std::int64_t n);
+  void (*store_as)(DType type, const float* from, void* to, std::int64_t n);
+  void (*load_as)(DType type, const void* from, float* to, std::int64_t n);
+};
+
+struct CpuOps {
+  const char* name = nullptr;
+  const MatmulOps* matmul = nullptr;
+  const AttentionOps* attention = nullptr;
+  const ElementwiseOps* elementwise = nullptr;
+};
+
+extern const MatmulOps kMatmulScalar;
+extern const AttentionOps kAttentionScalar;
+extern const ElementwiseOps kElementwiseScalar;
+
+/// The table in use.
+[[nodiscard]] const CpuOps& cpu_ops();
+/// The table of a target, null where this machine or build lacks it.
+[[nodiscard]] const CpuOps* find_cpu_ops(const char* name);
+/// Swaps the table, for tests that run every target in one process. Thread: none may compute.
+void set_cpu_ops_for_test(const CpuOps& ops);
+
+}  // namespace rift::kernels
