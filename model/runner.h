@@ -53,8 +53,10 @@ class Runner {
   [[nodiscard]] const Weights& weights() const;
 
   /// One pass over T <= max_batch tokens at `positions`. logits [R, V] get the rows named by
-  /// `logit_rows` (indices into tokens, ascending), R <= max_logit_rows; R may be 0.
-  /// Batch-invariant as kernels::matmul and kernels::attend are.
+  /// `logit_rows` (indices into tokens, strictly ascending), R <= max_logit_rows; R may be 0.
+  /// Batch-invariant as kernels::matmul and kernels::attend are. Allocates nothing.
+  /// Errors (thrown): kInvalidArgument for a token outside the vocabulary, before anything is
+  /// stored; what `attention` throws.
   void forward(std::span<const TokenId> tokens,
                std::span<const Position> positions,
                AttentionBackend& attention,
