@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "common/working_set_layout.h"
+#include "score_node/core/block_mirror.h"
+#include "score_node/core/types.h"
+#include "transport/messages.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace rift::score {
+
+/// A block that the draft node lacks, and the table entry that will name it.
+struct Placement {
+  transport::TableUpdate update;  // its slot is assigned by next_wave
+  float score = 0.0F;
+
+  bool operator==(const Placement&) const = default;
+};
+
+/// What turns the table of the draft node into a new selection. Value type.
+struct RefreshPlan {
+  std::vector<Placement> placements;           // most valuable first
+  std::vector<transport::TableUpdate> clears;  // entries for which no block is left
+
+  [[nodiscard]] bool empty() const { return placements.empty() && clears.empty(); }
+};
+
+/// The difference between what the draft node holds and `selection` [L, G] of the candidates
+/// [0, limit). Blocks held with the same count stay where they are. A new block takes its own older
+/// version's entry, else an empty one, else that of the least valuable resident of its head.
+/// Pure. Source: ARCHITECTURE.md, 4.
+[[nodiscard]] RefreshPlan plan_refresh(const WorkingSetLayout& layout,
+                                       const BlockMirror& mirror,
+                                       std::span<const HeadSelection> selection,
+                                       std::int32_t limit);
+
+/// Takes as many of the most valuable placements from `plan` as there are free slots, and gives
+/// them slots in the order of layer, head and block, so that neighbours lie together. The entries
+/// to clear go with the last placements.
+[[nodiscard]] std::vector<transport::TableUpdate> next_wave(
+    RefreshPlan& plan, std::span<const std::uint32_t> free_slots);
+
+}  // namespace rift::score
