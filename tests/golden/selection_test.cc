@@ -6,7 +6,7 @@
 #include "kernels/attention.h"
 #include "policy/budget.h"
 #include "policy/snapkv.h"
-#include "tests/golden/golden_tensors.h"
+#include "tests/golden/golden_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,45 +14,53 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
-namespace rift {
+namespace rift::policy {
 namespace {
 
-using golden::Tensor;
-using testing::ElementsAreArray;
+using rift::testing::Tensor;
+using ::testing::ElementsAreArray;
 
 constexpr std::int32_t kWindow = 64;
 constexpr std::int32_t kNoBudgetLimit = 1 << 20;
 
 struct Pool {
-  policy::Pooling kind;
+  Pooling kind;
   std::int32_t width;
 };
 
 Pool parse_pool(std::string_view name) {
   if (name == "avg5") {
-    return {policy::Pooling::kAverage, 5};
+    return {Pooling::kAverage, 5};
   }
   if (name == "max7") {
-    return {policy::Pooling::kMax, 7};
+    return {Pooling::kMax, 7};
   }
   EXPECT_EQ(name, "none");
-  return {policy::Pooling::kNone, 1};
+  return {Pooling::kNone, 1};
 }
 
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
+/// Elements per head of a [G, ...] tensor.
+std::int64_t stride(const Tensor& t) {
+  return std::accumulate(t.shape.begin() + 1, t.shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
 /// One golden set: its tensors and its sizes.
-struct Set {
+class Set {
+ public:
   std::map<std::string, Tensor> tensors;
   boost::json::value about;
   std::int32_t n = 0, query_heads = 0, kv_heads = 0, head_dim = 0, first_query = 0;
@@ -62,15 +70,27 @@ struct Set {
   [[nodiscard]] const Tensor& at(const std::string& name) const { return tensors.at(name); }
   [[nodiscard]] const float* key(std::int32_t head, std::int32_t position) const {
     const Tensor& k = at("k");
-    return k.f32.data() + head * k.stride(1) + std::int64_t{position} * head_dim;
+    return k.floats.data() + head * stride(k) + std::int64_t{position} * head_dim;
   }
   [[nodiscard]] const float* query(std::int32_t head, std::int32_t position) const {
     const Tensor& q = at("q");
-    return q.f32.data() + head * q.stride(1) + std::int64_t{position - first_query} * head_dim;
+    return q.floats.data() + head * stride(q) + std::int64_t{position - first_query} * head_dim;
   }
 
-  /// SnapKV scores [n] of one KV head over the first `keys` keys.
-  [[nodiscard]] std::vector<float> snapkv(std::int32_t head, std::int32_t keys, Pool pool) const {
+  /// SnapKV scores [keys] of one KV head over the first `keys` keys. Many cases share them.
+  [[nodiscard]] const std::vector<float>& snapkv(std::int32_t head,
+                                                 std::int32_t keys,
+                                                 Pool pool) const {
+    std::vector<float>& scores = scores_[{head, keys, pool.width}];
+    if (scores.empty()) {
+      scores = compute_snapkv(head, keys, pool);
+    }
+    return scores;
+  }
+
+  [[nodiscard]] std::vector<float> compute_snapkv(std::int32_t head,
+                                                  std::int32_t keys,
+                                                  Pool pool) const {
     std::vector<float> q;
     for (std::int32_t t = keys - kWindow; t < keys; ++t) {
       for (std::int32_t g = 0; g < group(); ++g) {
@@ -93,7 +113,7 @@ struct Set {
     args.scratch = scratch.data();
     kernels::window_scores(args);
     std::vector<float> scores(static_cast<std::size_t>(keys));
-    policy::combine_heads({per_head.data(), group(), keys}, kWindow, pool.kind, pool.width, scores);
+    combine_heads({per_head.data(), group(), keys}, kWindow, pool.kind, pool.width, scores);
     return scores;
   }
 
@@ -119,18 +139,22 @@ struct Set {
     }
     return sum / total;
   }
+
+ private:
+  mutable std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<float>>
+      scores_;
 };
 
 const Set& load(const std::string& name) {
   static std::map<std::string, std::unique_ptr<Set>> cache;
   std::unique_ptr<Set>& set = cache[name];
   if (!set) {
-    const auto folder = golden::golden_folder() / "selection";
     set = std::make_unique<Set>();
-    set->tensors = golden::read_tensors(folder / (name + ".safetensors"));
+    set->tensors =
+        testing::golden_tensors(testing::golden_path("selection/" + name + ".safetensors"));
     set->about = starts_with(name, "synthetic")
-                     ? golden::read_json(folder / "synthetic.json").at(name)
-                     : golden::read_json(folder / "qwen2_0.5b.json").at("layers").at(name);
+                     ? testing::golden_json("selection/synthetic.json").at(name)
+                     : testing::golden_json("selection/qwen2_0.5b.json").at("layers").at(name);
     const auto integer = [&](const char* key) {
       return set->about.at(key).to_number<std::int32_t>();
     };
@@ -182,18 +206,18 @@ void expect_scores(std::span<const float> got, std::span<const float> want) {
 }
 
 std::span<const float> row(const Tensor& t, std::int32_t i) {
-  const auto width = static_cast<std::size_t>(t.stride(1));
-  return std::span(t.f32).subspan(static_cast<std::size_t>(i) * width, width);
+  const auto width = static_cast<std::size_t>(stride(t));
+  return std::span(t.floats).subspan(static_cast<std::size_t>(i) * width, width);
 }
 
 std::span<const std::int32_t> int_row(const Tensor& t, std::int32_t i) {
-  const auto width = static_cast<std::size_t>(t.stride(1));
-  return std::span(t.i32).subspan(static_cast<std::size_t>(i) * width, width);
+  const auto width = static_cast<std::size_t>(stride(t));
+  return std::span(t.ints).subspan(static_cast<std::size_t>(i) * width, width);
 }
 
 void check_case(const Set& set, const std::string& name, const boost::json::object& c) {
   const PolicySpec spec = spec_of(name, c);
-  const policy::BudgetPlan plan = policy::plan_budget(spec, kNoBudgetLimit);
+  const BudgetPlan plan = plan_budget(spec, kNoBudgetLimit);
   if (c.contains("recent")) {
     ASSERT_EQ(plan.recent, c.at("recent").to_number<std::int32_t>());
   }
@@ -201,24 +225,25 @@ void check_case(const Set& set, const std::string& name, const boost::json::obje
   const Pool pool = parse_pool(c.contains("pool") ? std::string_view(c.at("pool").as_string())
                                                   : std::string_view("none"));
   for (std::int32_t head = 0; head < set.kv_heads; ++head) {
-    const auto scores = policy::block_scores(set.snapkv(head, set.n, pool), spec.block, limit);
-    const std::vector<std::int32_t> chosen = policy::top_k(scores, plan.slots_per_head);
+    const auto scores = block_scores(set.snapkv(head, set.n, pool), spec.block, limit);
+    const std::vector<std::int32_t> chosen = top_k(scores, plan.slots_per_head);
     if (c.contains("block")) {
       expect_scores(scores, row(set.at(name + ".block_scores"), head));
       EXPECT_THAT(chosen, ElementsAreArray(int_row(set.at(name + ".block_ids"), head)));
     }
     const std::vector<std::int32_t> kept = kept_positions(chosen, spec.block, plan.recent, set.n);
     EXPECT_LE(std::ssize(kept), spec.budget);
-    EXPECT_THAT(kept, ElementsAreArray(set.at(name + ".kept." + std::to_string(head)).i32));
+    EXPECT_THAT(kept, ElementsAreArray(set.at(name + ".kept." + std::to_string(head)).ints));
     for (std::int32_t g = 0; g < set.group(); ++g) {
       const std::int32_t h = head * set.group() + g;
-      EXPECT_NEAR(
-          set.mass(h, set.n, kept), set.at(name + ".mass").f32[static_cast<std::size_t>(h)], 1e-5);
+      EXPECT_NEAR(set.mass(h, set.n, kept),
+                  set.at(name + ".mass").floats[static_cast<std::size_t>(h)],
+                  1e-5);
     }
   }
 }
 
-class Selection : public testing::TestWithParam<std::string> {};
+class Selection : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Selection, ScoresMatchForEveryPooling) {
   const Set& set = load(GetParam());
@@ -247,13 +272,13 @@ TEST_P(Selection, KeepsTheGoldenPositionsAndTheirMass) {
   EXPECT_GE(cases, 15);
 }
 
-class Refresh : public testing::TestWithParam<std::string> {};
+class Refresh : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Refresh, SelectsAndSlidesAsRiftDynDoes) {
   const Set& set = load(GetParam());
   const boost::json::object& c = set.about.at("cases").at("rift_dyn").as_object();
   const PolicySpec spec = spec_of("rift_dyn", c);
-  const policy::BudgetPlan plan = policy::plan_budget(spec, kNoBudgetLimit);
+  const BudgetPlan plan = plan_budget(spec, kNoBudgetLimit);
   ASSERT_EQ(plan.recent, c.at("recent").to_number<std::int32_t>());
   const auto prompt = c.at("prompt").to_number<std::int32_t>();
   const auto delta = c.at("delta").to_number<std::int32_t>();
@@ -261,10 +286,10 @@ TEST_P(Refresh, SelectsAndSlidesAsRiftDynDoes) {
   for (std::int32_t t = 0; t <= 2 * delta; t += delta) {
     const std::string name = "rift_dyn.refresh" + std::to_string(t);
     for (std::int32_t head = 0; head < set.kv_heads; ++head) {
-      const std::vector<float> scores = set.snapkv(head, prompt + t, {policy::Pooling::kNone, 1});
+      const std::vector<float> scores = set.snapkv(head, prompt + t, {Pooling::kNone, 1});
       expect_scores(scores, row(set.at(name + ".score"), head));
-      const auto candidates = policy::block_scores(scores, 1, prompt + t - plan.recent);
-      selections[t].push_back(policy::top_k(candidates, plan.slots_per_head));
+      const auto candidates = block_scores(scores, 1, prompt + t - plan.recent);
+      selections[t].push_back(top_k(candidates, plan.slots_per_head));
       EXPECT_THAT(selections[t].back(),
                   ElementsAreArray(int_row(set.at(name + ".selected"), head)));
     }
@@ -281,13 +306,13 @@ TEST_P(Refresh, SelectsAndSlidesAsRiftDynDoes) {
                          prompt + t);
       EXPECT_THAT(kept, ElementsAreArray(int_row(set.at(name + ".kept"), head)));
       EXPECT_NEAR(set.mass(h, prompt + t, kept),
-                  set.at(name + ".mass").f32[static_cast<std::size_t>(h)],
+                  set.at(name + ".mass").floats[static_cast<std::size_t>(h)],
                   1e-5);
     }
   }
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& parameter) {
+std::string test_name(const ::testing::TestParamInfo<std::string>& parameter) {
   std::string name = parameter.param;
   std::replace(name.begin(), name.end(), '.', '_');
   return name;
@@ -295,16 +320,16 @@ std::string test_name(const testing::TestParamInfo<std::string>& parameter) {
 
 INSTANTIATE_TEST_SUITE_P(Sets,
                          Selection,
-                         testing::Values("synthetic0",
-                                         "synthetic1",
-                                         "qwen2_0.5b_layer2",
-                                         "qwen2_0.5b_layer12",
-                                         "qwen2_0.5b_layer21"),
+                         ::testing::Values("synthetic0",
+                                           "synthetic1",
+                                           "qwen2_0.5b_layer2",
+                                           "qwen2_0.5b_layer12",
+                                           "qwen2_0.5b_layer21"),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Sets,
                          Refresh,
-                         testing::Values("synthetic0", "synthetic1", "qwen2_0.5b_layer12"),
+                         ::testing::Values("synthetic0", "synthetic1", "qwen2_0.5b_layer12"),
                          test_name);
 
 }  // namespace
-}  // namespace rift
+}  // namespace rift::policy
