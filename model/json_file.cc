@@ -17,7 +17,7 @@ boost::json::value parse_json(std::string_view text, std::string_view name) {
   boost::json::stream_parser parser({}, options);
   boost::system::error_code error;
   const std::size_t read = parser.write_some(text.data(), text.size(), error);
-  if (!error) {
+  if (!error && !parser.done()) {
     parser.finish(error);
   }
   if (error == boost::json::error::incomplete) {
