@@ -51,8 +51,8 @@ void unpack_k_scales(Bytes b, float* scale, float* offset) {
     unsigned scale_bits = s[j] & 63U;
     unsigned min_bits = s[j + 4] & 63U;
     if (j >= 4) {
-      scale_bits = low(s[j + 4]) | ((s[j - 4] >> 6U) << 4U);
-      min_bits = high(s[j + 4]) | ((s[j] >> 6U) << 4U);
+      scale_bits = low(s[j + 4]) | ((unsigned{s[j - 4]} >> 6U) << 4U);
+      min_bits = high(s[j + 4]) | ((unsigned{s[j]} >> 6U) << 4U);
     }
     scale[j] = d * static_cast<float>(scale_bits);
     offset[j] = -(min * static_cast<float>(min_bits));
