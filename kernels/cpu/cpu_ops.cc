@@ -12,9 +12,20 @@ namespace {
 
 constexpr CpuOps kTargets[] = {
     {"scalar", &kMatmulScalar, &kAttentionScalar, &kElementwiseScalar},
+#if defined(__x86_64__)
+    {"avx2", &kMatmulAvx2, &kAttentionAvx2, &kElementwiseAvx2},
+#endif
 };
 
-bool runs_here(std::string_view name) { return name == "scalar"; }
+bool runs_here(std::string_view name) {
+#if defined(__x86_64__)
+  if (name == "avx2") {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+  }
+#endif
+  return name == "scalar";
+}
 
 const CpuOps* choose() {
   if (const char* wanted = std::getenv("RIFT_CPU_TARGET"); wanted != nullptr && *wanted != '\0') {

@@ -17,6 +17,9 @@ inline constexpr int kQuantChunk = 1024;  // columns of a QuantPanel; a multiple
 inline constexpr int kFloatChunk = 256;   // columns of a FloatPanel, even
 inline constexpr int kKeyChunk = 32;      // keys worked through at a time
 
+/// A group of activations all below this is rounded to zeros: 127 / x could overflow.
+inline constexpr float kLeastLargest = 1e-30F;
+
 /// R = panel_rows rows of quantised weights, kQuantChunk columns at most, unpacked to bytes:
 /// w [columns / 4, R, 4], scale and offset [columns / group, R]; weight = scale * w + offset.
 struct QuantPanel {
@@ -66,7 +69,7 @@ struct MatmulOps {
 
 struct AttentionOps {
   /// Keys [count <= kKeyChunk] of D elements each to f32 and transposed: out [D, kKeyChunk]; lanes
-  /// from count on are zero.
+  /// from count on hold anything.
   void (*transpose_keys)(
       DType type, const std::byte* const* keys, int count, int head_dim, float* out);
   /// logits [n, kKeyChunk at logit_stride] = scale * q k^T for n queries, q_stride floats apart.
@@ -117,6 +120,9 @@ struct CpuOps {
 extern const MatmulOps kMatmulScalar;
 extern const AttentionOps kAttentionScalar;
 extern const ElementwiseOps kElementwiseScalar;
+extern const MatmulOps kMatmulAvx2;
+extern const AttentionOps kAttentionAvx2;
+extern const ElementwiseOps kElementwiseAvx2;
 
 /// The table in use.
 [[nodiscard]] const CpuOps& cpu_ops();

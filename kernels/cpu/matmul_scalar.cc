@@ -19,7 +19,7 @@ void round_row(
     for (int i = 0; i < 32; ++i) {
       largest = std::max(largest, std::fabs(from[i]));
     }
-    const float inverse = largest > 0.0F ? 127.0F / largest : 0.0F;
+    const float inverse = largest > kLeastLargest ? 127.0F / largest : 0.0F;
     int sums[2] = {0, 0};
     for (int i = 0; i < 32; ++i) {
       const float rounded = std::nearbyint(from[i] * inverse);

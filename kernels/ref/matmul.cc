@@ -13,7 +13,7 @@ std::vector<double> round_activations(const float* x, std::int64_t n) {
     for (std::int64_t i = group; i < group + 32; ++i) {
       largest = std::max(largest, std::fabs(x[i]));
     }
-    if (largest == 0.0F) {
+    if (largest <= 1e-30F) {
       continue;
     }
     const float inverse = 127.0F / largest;

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/matmul_avx2.h"
+
+#include "kernels/cpu/avx2.inl.h"
+
+namespace rift::kernels {
+namespace {
+
+using avx2::kWidth;
+
+// Rows of activations worked on side by side: enough independent sums to hide the latency of an
+// addition, few enough for the registers.
+constexpr int kTile = 4;
+
+inline __m256 largest_of_four(const __m256* x) {
+  const __m256 sign = _mm256_set1_ps(-0.0F);
+  __m256 largest = _mm256_setzero_ps();
+  for (int i = 0; i < 4; ++i) {
+    largest = _mm256_max_ps(largest, _mm256_andnot_ps(sign, x[i]));
+  }
+  return largest;
+}
+
+/// Sum of eight 32-bit lanes.
+inline int sum_words(__m256i x) {
+  __m128i half = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4E));
+  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0xB1));
+  return _mm_cvtsi128_si32(half);
+}
+
+void round_row(
+    const float* x, std::int64_t n, std::int8_t* q, float* scale, float* sum32, float* sum16) {
+  for (std::int64_t group = 0; group < n / 32; ++group) {
+    __m256 v[4];
+    __m256i rounded[4];
+    for (int i = 0; i < 4; ++i) {
+      v[i] = _mm256_loadu_ps(x + 32 * group + 8 * i);
+    }
+    const float largest = max_lanes(largest_of_four(v));
+    const float inverse = largest > kLeastLargest ? 127.0F / largest : 0.0F;
+    for (int i = 0; i < 4; ++i) {
+      rounded[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
+    }
+    const int first = sum_words(_mm256_add_epi32(rounded[0], rounded[1]));
+    const int second = sum_words(_mm256_add_epi32(rounded[2], rounded[3]));
+    const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(rounded[0], rounded[1]),
+                                             _mm256_packs_epi32(rounded[2], rounded[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + 32 * group),
+                        _mm256_permutevar8x32_epi32(bytes, order));
+    scale[group] = largest / 127.0F;
+    sum16[2 * group] = scale[group] * static_cast<float>(first);
+    sum16[2 * group + 1] = scale[group] * static_cast<float>(second);
+    sum32[group] = scale[group] * static_cast<float>(first + second);
+  }
+}
+
+/// Four bytes of an activation row in every lane.
+inline __m256i broadcast4(const std::int8_t* from) {
+  int word = 0;
+  __builtin_memcpy(&word, from, sizeof(word));
+  return _mm256_set1_epi32(word);
+}
+
+/// How a format is multiplied. A product of two bytes, summed in pairs, leaves room in 16 bits for
+/// kChain such sums: 15 * 127 * 2 * 8, 31 * 127 * 2 * 4, 63 * 127 * 2 * 2 and 128 * 127 * 2 are all
+/// below 2^15.
+template <int kColumnsPerGroup, int kChainLength, bool kIsSigned>
+struct Format {
+  static constexpr int kGroup = kColumnsPerGroup;
+  static constexpr int kChain = kChainLength;
+  static constexpr bool kSigned = kIsSigned;
+};
+using FourBits = Format<32, 8, false>;
+using FiveBits = Format<32, 4, false>;
+using SixBits = Format<16, 2, false>;
+using EightBits = Format<32, 1, true>;
+
+template <class F>
+inline __m256i multiply_bytes(__m256i w, __m256i x) {
+  if constexpr (F::kSigned) {
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+  } else {
+    return _mm256_maddubs_epi16(w, x);
+  }
+}
+
+/// sums[t] lane r = exact dot product of group `group` of panel row r and row t.
+template <class F, int kRows>
+inline void dot_group(const std::uint8_t* w,
+                      const std::int8_t* x,
+                      std::int64_t stride,
+                      __m256i* sums) {
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
+  for (int link = 0; link < F::kGroup / 4; link += F::kChain) {
+    __m256i pairs[kRows];
+#pragma GCC unroll 8
+    for (int j = link; j < link + F::kChain; ++j) {
+      const __m256i columns =
+          _mm256_load_si256(reinterpret_cast<const __m256i*>(w + 4 * kWidth * j));
+#pragma GCC unroll 8
+      for (int t = 0; t < kRows; ++t) {
+        const __m256i product = multiply_bytes<F>(columns, broadcast4(x + t * stride + 4 * j));
+        pairs[t] = j == link ? product : _mm256_add_epi16(pairs[t], product);
+      }
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < kRows; ++t) {
+      const __m256i words = _mm256_madd_epi16(pairs[t], ones);
+      sums[t] = link == 0 ? words : _mm256_add_epi32(sums[t], words);
+    }
+  }
+}
+
+template <class F, int kRows>
+inline void dot_rows(
+    const QuantPanel* panel, int groups, const QuantRows* rows, std::int64_t first, float* acc) {
+  const std::int64_t groups_per_row = rows->stride / F::kGroup;
+  const std::int64_t scales_per_row = rows->stride / 32;
+  const std::int8_t* x = rows->q + first * rows->stride;
+  const float* scale = rows->scale + first * scales_per_row;
+  const float* sum = (F::kGroup == 32 ? rows->sum32 : rows->sum16) + first * groups_per_row;
+  __m256 y[kRows];
+  for (int t = 0; t < kRows; ++t) {
+    y[t] = _mm256_loadu_ps(acc + t * kWidth);
+  }
+  for (int g = 0; g < groups; ++g) {
+    __m256i sums[kRows];
+    dot_group<F, kRows>(panel->w + g * F::kGroup * kWidth, x + g * F::kGroup, rows->stride, sums);
+    const __m256 w_scale = _mm256_load_ps(panel->scale + g * kWidth);
+    const __m256 w_offset = _mm256_load_ps(panel->offset + g * kWidth);
+#pragma GCC unroll 8
+    for (int t = 0; t < kRows; ++t) {
+      const int group32 = g * F::kGroup / 32;
+      const __m256 x_scale = _mm256_set1_ps(scale[t * scales_per_row + group32]);
+      y[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[t]), _mm256_mul_ps(w_scale, x_scale), y[t]);
+      if constexpr (!F::kSigned) {
+        y[t] = _mm256_fmadd_ps(w_offset, _mm256_set1_ps(sum[t * groups_per_row + g]), y[t]);
+      }
+    }
+  }
+  for (int t = 0; t < kRows; ++t) {
+    _mm256_storeu_ps(acc + t * kWidth, y[t]);
+  }
+}
+
+template <class F>
+void dot_format(const QuantPanel* panel, int columns, const QuantRows* x, int rows, float* acc) {
+  const int groups = columns / F::kGroup;
+  int t = 0;
+  for (; t + kTile <= rows; t += kTile) {
+    dot_rows<F, kTile>(panel, groups, x, t, acc + t * kWidth);
+  }
+  if (t + 2 <= rows) {
+    dot_rows<F, 2>(panel, groups, x, t, acc + t * kWidth);
+    t += 2;
+  }
+  if (t < rows) {
+    dot_rows<F, 1>(panel, groups, x, t, acc + t * kWidth);
+  }
+}
+
+void dot_quant(
+    DType type, const QuantPanel* panel, int columns, const QuantRows* x, int rows, float* acc) {
+  switch (type) {
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kQ4_K:
+      return dot_format<FourBits>(panel, columns, x, rows, acc);
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+    case DType::kQ5_K:
+      return dot_format<FiveBits>(panel, columns, x, rows, acc);
+    case DType::kQ6_K:
+      return dot_format<SixBits>(panel, columns, x, rows, acc);
+    case DType::kQ8_0:
+      return dot_format<EightBits>(panel, columns, x, rows, acc);
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      return;  // never asked for
+  }
+}
+
+template <int kRows>
+inline void dot_float_rows(
+    const float* w, int columns, const float* x, std::int64_t stride, float* acc) {
+  __m256 even[kRows];
+  __m256 odd[kRows];
+  for (int t = 0; t < kRows; ++t) {
+    even[t] = _mm256_loadu_ps(acc + 2 * t * kWidth);
+    odd[t] = _mm256_loadu_ps(acc + (2 * t + 1) * kWidth);
+  }
+  int c = 0;
+  for (; c + 2 <= columns; c += 2) {
+    const __m256 w0 = _mm256_load_ps(w + c * kWidth);
+    const __m256 w1 = _mm256_load_ps(w + (c + 1) * kWidth);
+#pragma GCC unroll 8
+    for (int t = 0; t < kRows; ++t) {
+      even[t] = _mm256_fmadd_ps(w0, _mm256_set1_ps(x[t * stride + c]), even[t]);
+      odd[t] = _mm256_fmadd_ps(w1, _mm256_set1_ps(x[t * stride + c + 1]), odd[t]);
+    }
+  }
+  for (int t = 0; t < kRows; ++t) {
+    if (c < columns) {
+      const __m256 last = _mm256_set1_ps(x[t * stride + c]);
+      even[t] = _mm256_fmadd_ps(_mm256_load_ps(w + c * kWidth), last, even[t]);
+    }
+    _mm256_storeu_ps(acc + 2 * t * kWidth, even[t]);
+    _mm256_storeu_ps(acc + (2 * t + 1) * kWidth, odd[t]);
+  }
+}
+
+void dot_float(const FloatPanel* panel,
+               int columns,
+               const float* x,
+               std::int64_t x_stride,
+               int rows,
+               float* acc) {
+  int t = 0;
+  for (; t + kTile <= rows; t += kTile) {
+    dot_float_rows<kTile>(panel->w, columns, x + t * x_stride, x_stride, acc + 2 * t * kWidth);
+  }
+  for (; t < rows; ++t) {
+    dot_float_rows<1>(panel->w, columns, x + t * x_stride, x_stride, acc + 2 * t * kWidth);
+  }
+}
+
+}  // namespace
+
+const MatmulOps kMatmulAvx2 = {
+    kWidth, round_row, avx2::unpack_quant, dot_quant, avx2::unpack_float, dot_float};
+
+}  // namespace rift::kernels
