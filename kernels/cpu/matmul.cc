@@ -16,7 +16,6 @@ namespace {
 // level cache while a thread works through its panels.
 constexpr int kRowTile = 64;
 constexpr std::int64_t kGroup = 32;
-
 }  // namespace
 
 struct Activations::Impl {
@@ -48,11 +47,39 @@ struct Task {
   std::size_t row_bytes;
 };
 
+/// Rows of weights [first, first + R * count) as `count` panels. Panel i takes row i of each of R
+/// equal parts, so that a thread reads R long streams: rows that follow each other are each too
+/// short for the processor to fetch ahead.
+struct Panels {
+  std::int64_t first;
+  std::int64_t count;
+
+  [[nodiscard]] std::int64_t row(std::int64_t panel, int lane) const {
+    return first + lane * count + panel;
+  }
+};
+
 /// Where the panel's rows start; those past the end repeat the last, and their results are dropped.
-void find_rows(const Task& task, std::int64_t first, const std::byte** rows) {
-  for (int i = 0; i < task.ops.panel_rows; ++i) {
-    const std::int64_t row = std::min(first + i, task.w.rows - 1);
-    rows[i] = task.w.data + static_cast<std::size_t>(row) * task.row_bytes;
+void find_rows(const Task& task, const Panels& panels, std::int64_t panel, const std::byte** rows) {
+  for (int lane = 0; lane < task.ops.panel_rows; ++lane) {
+    const std::int64_t row = std::min(panels.row(panel, lane), task.w.rows - 1);
+    rows[lane] = task.w.data + static_cast<std::size_t>(row) * task.row_bytes;
+  }
+}
+
+/// Results of a panel, acc [rows, R], to y.
+void store(const Task& task,
+           const Panels& panels,
+           std::int64_t panel,
+           std::int64_t t0,
+           int rows,
+           const float* acc) {
+  const int width = task.ops.panel_rows;
+  for (int lane = 0; lane < width; ++lane) {
+    const std::int64_t row = panels.row(panel, lane);
+    for (int t = 0; row < task.w.rows && t < rows; ++t) {
+      task.y.row(t0 + t)[row] = acc[t * width + lane];
+    }
   }
 }
 
@@ -63,12 +90,14 @@ void advance(const std::byte** rows, int count, std::size_t bytes) {
 }
 
 /// y[t0 .. t0 + rows, panel] from 8-bit activations.
-void quant_tile(const Task& task, std::int64_t panel, std::int64_t t0, int rows) {
+void quant_tile(
+    const Task& task, const Panels& panels, std::int64_t panel, std::int64_t t0, int rows) {
   QuantPanel unpacked;
-  float acc[kRowTile * kMaxPanelRows] = {};
   const int width = task.ops.panel_rows;
+  float acc[kRowTile * kMaxPanelRows];
+  std::fill_n(acc, rows * width, 0.0F);
   const std::byte* from[kMaxPanelRows];
-  find_rows(task, panel * width, from);
+  find_rows(task, panels, panel, from);
   for (std::int64_t c = 0; c < task.w.cols; c += kQuantChunk) {
     const int columns = static_cast<int>(std::min<std::int64_t>(kQuantChunk, task.w.cols - c));
     task.ops.unpack_quant(task.w.dtype, from, columns, &unpacked);
@@ -76,11 +105,7 @@ void quant_tile(const Task& task, std::int64_t panel, std::int64_t t0, int rows)
     task.ops.dot_quant(task.w.dtype, &unpacked, columns, &x, rows, acc);
     advance(from, width, rift::row_bytes(task.w.dtype, columns));
   }
-  const std::int64_t first = panel * width;
-  const int kept = static_cast<int>(std::min<std::int64_t>(width, task.w.rows - first));
-  for (int t = 0; t < rows; ++t) {
-    std::copy_n(acc + t * width, kept, task.y.row(t0 + t) + first);
-  }
+  store(task, panels, panel, t0, rows, acc);
 }
 
 /// Weights of a panel in f32 where they are not so already: rows [R, kFloatChunk].
@@ -92,14 +117,16 @@ void dequantize_rows(DType type, int count, int columns, const std::byte** rows,
 }
 
 /// y[t0 .. t0 + rows, panel] in f32.
-void float_tile(const Task& task, std::int64_t panel, std::int64_t t0, int rows) {
+void float_tile(
+    const Task& task, const Panels& panels, std::int64_t panel, std::int64_t t0, int rows) {
   FloatPanel unpacked;
-  float acc[kRowTile * 2 * kMaxPanelRows] = {};
-  float dequantized[kMaxPanelRows * kFloatChunk];
   const int width = task.ops.panel_rows;
+  float acc[kRowTile * 2 * kMaxPanelRows];
+  std::fill_n(acc, rows * 2 * width, 0.0F);
+  float dequantized[kMaxPanelRows * kFloatChunk];
   const bool plain = block_elements(task.w.dtype) == 1;
   const std::byte* from[kMaxPanelRows];
-  find_rows(task, panel * width, from);
+  find_rows(task, panels, panel, from);
   for (std::int64_t c = 0; c < task.w.cols; c += kFloatChunk) {
     const int columns = static_cast<int>(std::min<std::int64_t>(kFloatChunk, task.w.cols - c));
     const std::byte* chunk[kMaxPanelRows];
@@ -112,14 +139,13 @@ void float_tile(const Task& task, std::int64_t panel, std::int64_t t0, int rows)
     task.ops.dot_float(&unpacked, columns, x, task.x.x.stride, rows, acc);
     advance(from, width, rift::row_bytes(task.w.dtype, columns));
   }
-  const std::int64_t first = panel * width;
-  const int kept = static_cast<int>(std::min<std::int64_t>(width, task.w.rows - first));
+  // The two halves of every sum, moved together in place.
   for (int t = 0; t < rows; ++t) {
-    const float* even = acc + t * 2 * width;
-    for (int i = 0; i < kept; ++i) {
-      task.y.row(t0 + t)[first + i] = even[i] + even[width + i];
+    for (int lane = 0; lane < width; ++lane) {
+      acc[t * width + lane] = acc[2 * t * width + lane] + acc[(2 * t + 1) * width + lane];
     }
   }
+  store(task, panels, panel, t0, rows, acc);
 }
 
 }  // namespace
@@ -187,11 +213,13 @@ void matmul(const Activations& x, const WeightView& w, MatView<float> y, ThreadP
   const bool quantized = a.rounded && block_elements(w.dtype) > 1;
   const std::int64_t width = task.ops.panel_rows;
   const std::int64_t panels = (w.rows + width - 1) / width;
-  const auto body = [&task, quantized](std::int64_t begin, std::int64_t end) {
+  const auto body = [&task, quantized, width](std::int64_t begin, std::int64_t end) {
+    const Panels range{begin * width, end - begin};
     for (std::int64_t t = 0; t < task.y.rows; t += kRowTile) {
       const int rows = static_cast<int>(std::min<std::int64_t>(kRowTile, task.y.rows - t));
-      for (std::int64_t panel = begin; panel < end; ++panel) {
-        quantized ? quant_tile(task, panel, t, rows) : float_tile(task, panel, t, rows);
+      for (std::int64_t panel = 0; panel < range.count; ++panel) {
+        quantized ? quant_tile(task, range, panel, t, rows)
+                  : float_tile(task, range, panel, t, rows);
       }
     }
   };

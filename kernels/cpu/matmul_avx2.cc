@@ -72,7 +72,7 @@ struct Format {
   static constexpr int kChain = kChainLength;
   static constexpr bool kSigned = kIsSigned;
 };
-using FourBits = Format<32, 8, false>;
+using FourBits = Format<32, 4, false>;
 using FiveBits = Format<32, 4, false>;
 using SixBits = Format<16, 2, false>;
 using EightBits = Format<32, 1, true>;
