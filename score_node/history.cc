@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "score_node/history.h"
+
+#include "common/check.h"
+
+#include <algorithm>
+
+namespace rift::score {
+namespace {
+
+std::int32_t ring_positions(std::int32_t window, std::int32_t capacity) {
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(std::int64_t{window} + ScoreHistory::kQuerySlack, capacity));
+}
+
+std::int64_t row_floats(const model::ModelConfig& config) {
+  return std::int64_t{config.query_heads} * config.head_dim;
+}
+
+}  // namespace
+
+ScoreHistory::ScoreHistory(const model::ModelConfig& config,
+                           DType dtype,
+                           std::int32_t capacity,
+                           std::int32_t window)
+    : KvCache(config, dtype, capacity), row_(row_floats(config)) {
+  set_window(window);
+}
+
+void ScoreHistory::set_window(std::int32_t window) {
+  const std::int32_t ring = ring_positions(window, capacity());
+  if (ring != ring_) {
+    ring_ = ring;
+    queries_.assign(static_cast<std::size_t>(config().layers) * static_cast<std::size_t>(ring) *
+                        static_cast<std::size_t>(row_),
+                    0.0F);
+  }
+  queries_begin_ = size();
+}
+
+void ScoreHistory::truncate(std::int32_t size) {
+  KvCache::truncate(size);
+  queries_begin_ = std::min(queries_begin_, size);
+}
+
+std::size_t ScoreHistory::query_offset(std::int32_t layer, Position position) const {
+  return (static_cast<std::size_t>(layer) * static_cast<std::size_t>(ring_) +
+          static_cast<std::size_t>(position % ring_)) *
+         static_cast<std::size_t>(row_);
+}
+
+void ScoreHistory::attend(std::int32_t layer,
+                          std::span<const Position> positions,
+                          MatView<const float> q,
+                          MatView<const float> k,
+                          MatView<const float> v,
+                          MatView<float> out,
+                          ThreadPool& pool) {
+  KvCache::attend(layer, positions, q, k, v, out, pool);
+  for (std::int64_t t = std::max<std::int64_t>(0, q.rows - ring_); t < q.rows; ++t) {
+    const auto row = q.row_span(t);
+    std::copy(row.begin(),
+              row.end(),
+              queries_.begin() + static_cast<std::ptrdiff_t>(
+                                     query_offset(layer, positions[static_cast<std::size_t>(t)])));
+  }
+  if (layer == config().layers - 1) {
+    queries_begin_ = std::max(queries_begin_, size() - ring_);
+  }
+}
+
+void ScoreHistory::copy_queries(std::int32_t layer,
+                                std::int32_t head,
+                                Position end,
+                                std::int32_t window,
+                                std::span<float> out) const {
+  RIFT_CHECK(end <= size() && end - window >= queries_begin_,
+             "queries [{}, {}) of [{}, {})",
+             end - window,
+             end,
+             queries_begin_,
+             size());
+  const auto group = static_cast<std::size_t>(row_ / config().kv_heads);
+  RIFT_CHECK(out.size() == group * static_cast<std::size_t>(window), "out [{}]", out.size());
+  for (std::int32_t i = 0; i < window; ++i) {
+    const std::size_t from =
+        query_offset(layer, end - window + i) + static_cast<std::size_t>(head) * group;
+    std::copy_n(queries_.begin() + static_cast<std::ptrdiff_t>(from),
+                group,
+                out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(i) * group));
+  }
+}
+
+std::uint64_t ScoreHistory::capacity_bytes() const {
+  return geometry().bytes_per_position() * static_cast<std::uint64_t>(capacity()) + query_bytes();
+}
+
+std::uint64_t ScoreHistory::capacity_bytes(const model::ModelConfig& config,
+                                           DType dtype,
+                                           std::int32_t capacity,
+                                           std::int32_t window) {
+  const KvGeometry geometry{config.layers, config.kv_heads, config.head_dim, dtype};
+  const auto ring = static_cast<std::uint64_t>(ring_positions(window, capacity));
+  return geometry.bytes_per_position() * static_cast<std::uint64_t>(capacity) +
+         ring * static_cast<std::uint64_t>(row_floats(config) * config.layers) * sizeof(float);
+}
+
+}  // namespace rift::score
