@@ -25,7 +25,7 @@ constexpr std::int32_t kDraftLen = 16;
 
 class EngineTest : public ::testing::Test {
  protected:
-  EngineTest() : pool_(2), engine_(model::load_weights(folder()), options(), pool_) {
+  EngineTest() : pool_(1), engine_(model::load_weights(folder()), options(), pool_) {
     const auto golden = testing::golden_tensors(folder() / "golden.safetensors");
     prompt_ = golden.at("input_ids").ints;
     expected_ = golden.at("decode_ids").ints;
