@@ -126,6 +126,7 @@ void attend_tile(const Tile& tile) {
   const auto first = static_cast<std::size_t>(a.first[h]);
   const auto count = static_cast<std::size_t>(a.first[h + 1]) - first;
   ChunkReader reader(a.runs.subspan(first, count), row_bytes(a.dtype, a.head_dim));
+  // `visible` does not decrease: the last row sees all that the others see.
   const std::int32_t keys_seen = a.visible[static_cast<std::size_t>(tile.t1 - 1)];
   const std::byte* keys[kKeyChunk];
   const std::byte* values[kKeyChunk];

@@ -27,10 +27,18 @@ bool runs_here(std::string_view name) {
   return name == "scalar";
 }
 
-const CpuOps* choose() {
-  if (const char* wanted = std::getenv("RIFT_CPU_TARGET"); wanted != nullptr && *wanted != '\0') {
+// The one global of kernels/: which instructions the machine has does not change.
+const CpuOps*& current() {
+  static const CpuOps* ops = &choose_cpu_ops(std::getenv("RIFT_CPU_TARGET"));
+  return ops;
+}
+
+}  // namespace
+
+const CpuOps& choose_cpu_ops(const char* wanted) {
+  if (wanted != nullptr && *wanted != '\0') {
     if (const CpuOps* ops = find_cpu_ops(wanted); ops != nullptr) {
-      return ops;
+      return *ops;
     }
     throw fail(Errc::kInvalidArgument,
                "RIFT_CPU_TARGET = \"{}\" is unknown or not available on this machine; unset it or "
@@ -41,16 +49,8 @@ const CpuOps* choose() {
   for (const CpuOps& target : kTargets) {
     best = runs_here(target.name) ? &target : best;
   }
-  return best;
+  return *best;
 }
-
-// The one global of kernels/: which instructions the machine has does not change.
-const CpuOps*& current() {
-  static const CpuOps* ops = choose();
-  return ops;
-}
-
-}  // namespace
 
 const CpuOps& cpu_ops() { return *current(); }
 

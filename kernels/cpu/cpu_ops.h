@@ -14,7 +14,7 @@ namespace rift::kernels {
 
 inline constexpr int kMaxPanelRows = 16;
 inline constexpr int kQuantChunk = 1024;  // columns of a QuantPanel; a multiple of every block
-inline constexpr int kFloatChunk = 256;   // columns of a FloatPanel, even
+inline constexpr int kFloatChunk = 256;   // columns of a FloatPanel; likewise
 inline constexpr int kKeyChunk = 32;      // keys worked through at a time
 
 /// A group of activations all below this is rounded to zeros: 127 / x could overflow.
@@ -56,7 +56,7 @@ struct MatmulOps {
   void (*dot_quant)(
       DType type, const QuantPanel* panel, int columns, const QuantRows* x, int rows, float* acc);
 
-  /// `columns` elements of R rows of F32, F16 or BF16.
+  /// `columns` elements of R rows of any type; rows of quantised ones [R] point at whole blocks.
   void (*unpack_float)(DType type, const std::byte* const* rows, int columns, FloatPanel* panel);
   /// acc [T, 2, R] += x w^T, even columns into acc[t][0], odd ones into acc[t][1], in order.
   void (*dot_float)(const FloatPanel* panel,
@@ -124,6 +124,9 @@ extern const MatmulOps kMatmulAvx2;
 extern const AttentionOps kAttentionAvx2;
 extern const ElementwiseOps kElementwiseAvx2;
 
+/// The table for a value of RIFT_CPU_TARGET; null or empty asks for the best of this machine.
+/// Throws kInvalidArgument if it is unknown or does not run here.
+[[nodiscard]] const CpuOps& choose_cpu_ops(const char* wanted);
 /// The table in use.
 [[nodiscard]] const CpuOps& cpu_ops();
 /// The table of a target, null where this machine or build lacks it.

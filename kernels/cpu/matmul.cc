@@ -108,14 +108,6 @@ void quant_tile(
   store(task, panels, panel, t0, rows, acc);
 }
 
-/// Weights of a panel in f32 where they are not so already: rows [R, kFloatChunk].
-void dequantize_rows(DType type, int count, int columns, const std::byte** rows, float* out) {
-  for (int i = 0; i < count; ++i) {
-    dequantize(type, rows[i], columns, out + i * kFloatChunk);
-    rows[i] = reinterpret_cast<const std::byte*>(out + i * kFloatChunk);
-  }
-}
-
 /// y[t0 .. t0 + rows, panel] in f32.
 void float_tile(
     const Task& task, const Panels& panels, std::int64_t panel, std::int64_t t0, int rows) {
@@ -123,18 +115,11 @@ void float_tile(
   const int width = task.ops.panel_rows;
   float acc[kRowTile * 2 * kMaxPanelRows];
   std::fill_n(acc, rows * 2 * width, 0.0F);
-  float dequantized[kMaxPanelRows * kFloatChunk];
-  const bool plain = block_elements(task.w.dtype) == 1;
   const std::byte* from[kMaxPanelRows];
   find_rows(task, panels, panel, from);
   for (std::int64_t c = 0; c < task.w.cols; c += kFloatChunk) {
     const int columns = static_cast<int>(std::min<std::int64_t>(kFloatChunk, task.w.cols - c));
-    const std::byte* chunk[kMaxPanelRows];
-    std::copy_n(from, width, chunk);
-    if (!plain) {
-      dequantize_rows(task.w.dtype, width, columns, chunk, dequantized);
-    }
-    task.ops.unpack_float(plain ? task.w.dtype : DType::kF32, chunk, columns, &unpacked);
+    task.ops.unpack_float(task.w.dtype, from, columns, &unpacked);
     const float* x = task.x.x.row(t0) + c;
     task.ops.dot_float(&unpacked, columns, x, task.x.x.stride, rows, acc);
     advance(from, width, rift::row_bytes(task.w.dtype, columns));

@@ -254,6 +254,26 @@ void unpack_small(Rows rows, int columns, std::size_t bytes, QuantPanel* panel) 
   }
 }
 
+/// scale * q + offset of every element, with one rounding.
+void widen(DType type, const QuantPanel& panel, int columns, float* w) {
+  const int group = type == DType::kQ6_K ? 16 : 32;
+  for (int c = 0; c < columns; c += 4) {
+    const __m256 scale = _mm256_load_ps(panel.scale + c / group * kWidth);
+    const __m256 offset = _mm256_load_ps(panel.offset + c / group * kWidth);
+    const __m256i four = _mm256_load_si256(reinterpret_cast<const __m256i*>(panel.w + c * kWidth));
+    for (int i = 0; i < 4; ++i) {
+      // Byte i of every word, as the signed or unsigned number that it is.
+      const __m256i raised = _mm256_slli_epi32(four, 24 - 8 * i);
+      const __m256i q =
+          type == DType::kQ8_0 ? _mm256_srai_epi32(raised, 24) : _mm256_srli_epi32(raised, 24);
+      const __m256 value = type == DType::kQ8_0
+                               ? _mm256_mul_ps(scale, _mm256_cvtepi32_ps(q))
+                               : _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(q), offset);
+      _mm256_store_ps(w + (c + i) * kWidth, value);
+    }
+  }
+}
+
 /// Eight rows of eight columns.
 template <DType kType>
 void transpose(Rows rows, int columns, float* w) {
@@ -313,13 +333,26 @@ void unpack_quant(DType type, const std::byte* const* rows, int columns, QuantPa
 }
 
 void unpack_float(DType type, const std::byte* const* rows, int columns, FloatPanel* panel) {
-  if (type == DType::kF16) {
-    transpose<DType::kF16>(rows, columns, panel->w);
-  } else if (type == DType::kBF16) {
-    transpose<DType::kBF16>(rows, columns, panel->w);
-  } else {
-    transpose<DType::kF32>(rows, columns, panel->w);
+  switch (type) {
+    case DType::kF32:
+      return transpose<DType::kF32>(rows, columns, panel->w);
+    case DType::kF16:
+      return transpose<DType::kF16>(rows, columns, panel->w);
+    case DType::kBF16:
+      return transpose<DType::kBF16>(rows, columns, panel->w);
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+    case DType::kQ8_0:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+    case DType::kQ6_K:
+      break;
   }
+  QuantPanel quants;
+  unpack_quant(type, rows, columns, &quants);
+  widen(type, quants, columns, panel->w);
 }
 
 }  // namespace rift::kernels::avx2

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/ops.h"
 
+#include "common/error.h"
 #include "kernels/ref/ops.h"
 #include "tests/unit/kernels/fixture.h"
 
@@ -132,6 +133,21 @@ TEST_P(Ops, StoreRoundsToNearestEvenAndLoadIsExact) {
         ASSERT_EQ(back[i], expected) << to_string(dtype) << " element " << i;
       }
     }
+  }
+}
+
+TEST(CpuTarget, TheBestOneIsTakenUnlessALowerOneIsAskedFor) {
+  EXPECT_STREQ(choose_cpu_ops("scalar").name, "scalar");
+  EXPECT_STREQ(choose_cpu_ops("").name, choose_cpu_ops(nullptr).name);
+  if (find_cpu_ops("avx2") != nullptr) {
+    EXPECT_STRNE(choose_cpu_ops(nullptr).name, "scalar");
+  }
+  try {
+    static_cast<void>(choose_cpu_ops("sse9"));
+    FAIL() << "an unknown target was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kInvalidArgument);
+    EXPECT_NE(error.message().find("sse9"), std::string::npos);
   }
 }
 
