@@ -7,6 +7,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace rift::kernels {
 namespace {
 
@@ -17,11 +21,21 @@ constexpr CpuOps kTargets[] = {
 #endif
 };
 
+#if defined(__x86_64__)
+// Not every compiler knows "f16c" by name.
+bool has_f16c() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 bool runs_here(std::string_view name) {
 #if defined(__x86_64__)
   if (name == "avx2") {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   }
 #endif
   return name == "scalar";

@@ -13,8 +13,9 @@ namespace rift::kernels::ref {
 /// max|x| / 127. x [n] in f32, n a multiple of 32.
 [[nodiscard]] std::vector<double> round_activations(const float* x, std::int64_t n);
 
-/// y[t, n] = sum over c of x[t, c] w[n, c], and magnitude[t, n] = the same sum over absolute values
-/// of what the formats store (the offset apart from the scaled integers), the measure of rounding.
+/// y[t, n] = sum over c of x[t, c] w[n, c], and what rounding is measured by: magnitude[t, n] = the
+/// sum of |x| |w|, in kQuantized mode with the row's largest |w| for each, since scaled integers
+/// and offsets, which may cancel, are summed apart.
 struct MatmulResult {
   std::vector<double> y;          // [T, rows]
   std::vector<double> magnitude;  // [T, rows]
