@@ -20,6 +20,7 @@ int run(int argc, char** argv) {
       "--log-level", log_level, "trace, debug, info, warn, error, off (default: RIFT_LOG, info)");
   app.parse_complete_callback([&] { rift::init_logging("rift", log_level); });
   int exit_code = kExitOk;
+  add_models_commands(app, exit_code);
   add_tokenizer_commands(app, exit_code);
   try {
     app.parse(argc, argv);

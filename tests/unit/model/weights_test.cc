@@ -127,11 +127,28 @@ TEST(Weights, ConvertVectorsOfBfloat16Exactly) {
   }
 }
 
-TEST(Weights, OfTheRealDraftHaveItsPublishedShape) {
+fs::path real_model(const char* file) {
   const char* env = std::getenv("RIFT_MODELS");
   const char* home = std::getenv("HOME");
-  const fs::path models = env != nullptr ? env : fs::path(home) / ".cache/rift/models";
-  const fs::path path = models / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
+  return (env != nullptr ? fs::path(env) : fs::path(home) / ".cache/rift/models") / file;
+}
+
+TEST(Weights, OfARealLlamaFileRotateNeighbours) {
+  const fs::path path = real_model("SmolLM2-135M-Instruct.Q4_1.gguf");
+  if (!fs::exists(path)) {
+    GTEST_SKIP() << path << " is absent: rift models fetch smollm2";
+  }
+  const auto weights = load_weights(path);
+  EXPECT_EQ(weights->config.architecture, Architecture::kLlama);
+  EXPECT_EQ(weights->config.rope_layout, RopeLayout::kInterleaved);
+  EXPECT_EQ(weights->config.layers, 30);
+  EXPECT_EQ(weights->config.kv_heads, 3);
+  EXPECT_EQ(weights->config.vocab, 49152);
+  EXPECT_TRUE(weights->config.tied_embeddings);
+}
+
+TEST(Weights, OfTheRealDraftHaveItsPublishedShape) {
+  const fs::path path = real_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf");
   if (!fs::exists(path)) {
     GTEST_SKIP() << path << " is absent: rift models fetch qwen2.5-coder";
   }
