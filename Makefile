@@ -2,37 +2,36 @@
 # Short names over the CMake presets; `make test` and `make demo` start from a bare Debian 12.
 SHELL := /bin/bash
 JOBS ?= 2
-RIFT := build/ci/bin/rift
-QUICK := -L 'unit|contract|golden|integration|fault' -LE slow
-
-.PHONY: setup build test demo fmt tidy asan tsan fuzz lossless bench clean
+BIN := build/ci/bin
+RIFT_MODELS ?= $(HOME)/.cache/rift/models
+CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
+.PHONY: setup build fetch test demo fmt tidy asan tsan fuzz lossless bench clean
 
 setup:
 	tools/setup.sh
-
 build: setup
 	cmake --preset ci
 	cmake --build build/ci -j $(JOBS)
-
-test: build
-	ctest --test-dir build/ci --output-on-failure -j $(JOBS)
-
-demo: build
+fetch: build
+	$(BIN)/rift models fetch qwen2.5-coder smollm2
+test: fetch
+	$(CTEST) --test-dir build/ci
+demo: fetch
 	tools/demo.sh
-
 fmt: setup
 	tools/lint.sh fmt
-
 tidy: build
 	tools/check_tidy.py --all build/ci
-
 asan tsan: setup
 	cmake --preset $@
 	cmake --build build/$@ -j $(JOBS)
-	ctest --test-dir build/$@ --output-on-failure -j $(JOBS) $(QUICK)
-
+	$(CTEST) --test-dir build/$@ -L 'unit|contract|golden|integration|fault' -LE slow
 fuzz: build
-	ctest --test-dir build/ci --output-on-failure -j $(JOBS) -L fuzz
-
+	$(CTEST) --test-dir build/ci -L fuzz
+lossless: fetch
+	RIFT_LOSSLESS=full $(CTEST) --test-dir build/ci -L lossless --verbose
+bench: fetch
+	$(BIN)/rift_bench_kernels
+	$(BIN)/rift_bench_model -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 clean:
 	rm -rf build
