@@ -55,7 +55,7 @@ void ScoreCore::on(PeerMessage& event) {
             return;
           }
           if constexpr (std::is_same_v<M, transport::CloseSession>) {
-            drop(*session);
+            refuse(*session, fail(Errc::kCancelled, "closed by the draft node"));
           } else if constexpr (std::is_same_v<M, transport::Commit> ||
                                std::is_same_v<M, transport::RefreshRequest> ||
                                std::is_same_v<M, transport::Installed>) {
@@ -192,6 +192,7 @@ void ScoreCore::on(PeerLost& event) {
   for (const SessionRef ref : lost) {
     drop(sessions_.at(ref));
   }
+  std::erase_if(farewells_, [&](const auto& entry) { return entry.second.peer == event.peer; });
 }
 
 // ---- the history ----
@@ -440,9 +441,15 @@ void ScoreCore::on(Packed& event) {
 void ScoreCore::on(PutDone& event) {
   SendBuffer::Load* load = buffer_.load(event.chunk);
   RIFT_CHECK(load != nullptr && load->writing, "chunk {} was not being written", event.chunk);
-  Session* session = find(load->session);
+  const SessionRef ref = load->session;
   buffer_.release(event.chunk);
+  Session* session = find(ref);
   if (session == nullptr) {
+    const auto farewell = farewells_.find(ref);
+    if (farewell != farewells_.end() && --farewell->second.writes == 0) {
+      actions_.emplace_back(Send{farewell->second.peer, std::move(farewell->second.message)});
+      farewells_.erase(farewell);
+    }
     return;
   }
   if (event.error) {
@@ -455,19 +462,26 @@ void ScoreCore::on(PutDone& event) {
 
 // ---- ends ----
 
-void ScoreCore::refuse(Session& session, Error error) {
-  actions_.emplace_back(
-      Send{session.peer,
-           transport::SessionRefused{session.open.session, error.code(), error.message()}});
-  drop(session);
+void ScoreCore::refuse(Session& session, const Error& error) {
+  const SessionRef ref = session.ref;
+  Farewell farewell;
+  farewell.peer = session.peer;
+  farewell.message = {session.open.session, error.code(), error.message()};
+  farewell.writes = drop(session);
+  if (farewell.writes == 0) {
+    actions_.emplace_back(Send{farewell.peer, std::move(farewell.message)});
+  } else {
+    farewells_.emplace(ref, std::move(farewell));
+  }
 }
 
-void ScoreCore::drop(Session& session) {
-  buffer_.drop(session.ref);
+std::uint32_t ScoreCore::drop(Session& session) {
+  const std::uint32_t writes = buffer_.drop(session.ref);
   session.tokens.resize(static_cast<std::size_t>(session.ingested));
   actions_.emplace_back(ReleaseHistory{session.ref, std::move(session.tokens)});
   names_.erase({session.peer, session.open.session});
   sessions_.erase(session.ref);
+  return writes;
 }
 
 }  // namespace rift::score

@@ -66,13 +66,23 @@ class ScoreCore {
 
   static void replace_from(Session& session, Position position);
   static void clamp_requests(Session& session);
-  void refuse(Session& session, Error error);
-  void drop(Session& session);
+  void refuse(Session& session, const Error& error);
+  /// Forgets the session; its writes under way end on their own. Returns their number.
+  std::uint32_t drop(Session& session);
   [[nodiscard]] Session* find(SessionRef ref);
   [[nodiscard]] Session* find(PeerId peer, SessionId id);
 
+  /// The last word to a draft node about a session that is gone. It waits for the session's writes:
+  /// the draft node may then use that memory for something else.
+  struct Farewell {
+    PeerId peer{};
+    transport::SessionRefused message;
+    std::uint32_t writes = 0;
+  };
+
   CoreOptions options_;
   std::map<SessionRef, Session> sessions_;
+  std::map<SessionRef, Farewell> farewells_;
   std::map<std::pair<PeerId, SessionId>, SessionRef> names_;
   SendBuffer buffer_;
   std::uint64_t next_ref_ = 1;

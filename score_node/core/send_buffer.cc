@@ -40,16 +40,19 @@ void SendBuffer::release(std::uint32_t chunk) {
   chunks_[chunk].reset();
 }
 
-void SendBuffer::drop(SessionRef session) {
+std::uint32_t SendBuffer::drop(SessionRef session) {
+  std::uint32_t writing = 0;
   std::erase_if(waiting_, [&](const Load& load) { return load.session == session; });
   for (std::optional<Load>& load : chunks_) {
     if (load && load->session == session && !load->orphaned) {
       load->orphaned = true;
       if (load->writing) {
         ++orphans_[load->peer];
+        ++writing;
       }
     }
   }
+  return writing;
 }
 
 bool SendBuffer::idle() const {

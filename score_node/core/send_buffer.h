@@ -39,8 +39,8 @@ class SendBuffer {
   /// The load of a chunk in use; null for a chunk that is free.
   [[nodiscard]] Load* load(std::uint32_t chunk);
   void release(std::uint32_t chunk);
-  /// Waiting batches go; those in chunks end on their own.
-  void drop(SessionRef session);
+  /// Waiting batches go; those in chunks end on their own. Returns how many are being written.
+  std::uint32_t drop(SessionRef session);
 
   [[nodiscard]] bool idle() const;
 

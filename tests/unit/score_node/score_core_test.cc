@@ -319,6 +319,25 @@ TEST_F(ScoreCoreTest, ADroppedSessionsWritesEndBeforeThePeerGetsNewOnes) {
   draft.check_contents();
 }
 
+TEST_F(ScoreCoreTest, AnswersAClosingOnlyAfterTheSessionsWritesHaveEnded) {
+  open(50);
+  rig.run_all();
+  rig.send(draft, transport::CloseSession{draft.id});
+  ASSERT_THAT(draft.refused, SizeIs(1)) << "nothing was under way";
+  EXPECT_EQ(draft.refused[0].code, Errc::kCancelled);
+
+  open(60);
+  while (rig.puts.empty()) {
+    ASSERT_TRUE(rig.run_compute());
+  }
+  rig.send(draft, transport::CloseSession{draft.id});
+  while (rig.run_compute()) {
+  }
+  EXPECT_THAT(draft.refused, SizeIs(1)) << "a write is under way";
+  rig.run_all();
+  EXPECT_THAT(draft.refused, SizeIs(2));
+}
+
 TEST_F(ScoreCoreTest, ALostDraftFreesEverythingAtEveryStep) {
   for (int steps = 0; steps < 40; ++steps) {
     CoreRig other(small_options(), 3);
