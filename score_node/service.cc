@@ -42,8 +42,11 @@ void log_message(const transport::Message& message) {
                 ready->bytes,
                 ready->covered_tokens);
   } else if (const auto* refused = std::get_if<transport::SessionRefused>(&message)) {
-    log().warn(
-        "session {} refused: {}", static_cast<std::uint64_t>(refused->session), refused->message);
+    // A session that its draft node closed is answered in the same way.
+    log().log(refused->code == Errc::kCancelled ? spdlog::level::debug : spdlog::level::warn,
+              "session {} refused: {}",
+              static_cast<std::uint64_t>(refused->session),
+              refused->message);
   }
 }
 
