@@ -206,10 +206,15 @@ void ScoreNode::perform(Send action) {
   if (peer == peers_.end()) {
     return;  // its loss is reported on its own
   }
-  if (const Status sent = peer->second->send(action.message); !sent.ok()) {
-    log().warn(
-        "message to draft node '{}': {}", peer->second->info().node_id, sent.error().message());
+  const Status sent = peer->second->send(action.message);
+  if (sent.ok() || sent.error().code() == Errc::kUnavailable) {
+    return;  // a lost peer is reported by its loss
   }
+  log().warn(
+      "message to draft node '{}': {}", peer->second->info().node_id, sent.error().message());
+  // The draft node would wait for it for ever: the session ends here.
+  const SessionId id = std::visit([](const auto& m) { return m.session; }, action.message);
+  post(PeerMessage{action.peer, transport::CloseSession{id}});
 }
 
 std::span<std::byte> ScoreNode::chunk(std::uint32_t index) const {

@@ -79,7 +79,8 @@ struct SessionReady {
   bool operator==(const SessionReady&) const = default;
 };
 
-/// Also score -> draft. The session is not open.
+/// Also score -> draft, there after the session's last write has ended, and in answer to every
+/// CloseSession. The session is not open.
 struct SessionRefused {
   SessionId session{};
   Errc code = Errc::kInternal;

@@ -74,6 +74,10 @@ void ScoreCore::on_message(PeerId peer, transport::ScoreOpen& open) {
   if (Session* old = find(peer, id)) {
     drop(*old);
   }
+  // What is still to be said about an earlier opening would be taken for this one.
+  std::erase_if(farewells_, [&](const auto& entry) {
+    return entry.second.peer == peer && entry.second.message.session == id;
+  });
   const Status checked =
       check_open(open, {options_.geometry, options_.vocab, options_.send_chunk_bytes});
   if (!checked.ok()) {

@@ -319,6 +319,32 @@ TEST_F(ScoreCoreTest, ADroppedSessionsWritesEndBeforeThePeerGetsNewOnes) {
   draft.check_contents();
 }
 
+TEST_F(ScoreCoreTest, ARefusalIsSentAfterTheLastWriteEnded) {
+  open(50);
+  while (rig.puts.empty()) {
+    ASSERT_TRUE(rig.run_compute());
+  }
+  rig.send(draft, transport::Commit{draft.id, 99, {1}});
+  while (rig.run_compute()) {
+  }
+  EXPECT_THAT(draft.refused, IsEmpty()) << "a write is still under way";
+  rig.run_all();
+  ASSERT_THAT(draft.refused, SizeIs(1));
+  EXPECT_EQ(draft.refused[0].code, Errc::kMismatch);
+}
+
+TEST_F(ScoreCoreTest, AnOpeningTakesBackWhatWasToBeSaidAboutTheLastOne) {
+  open(50);
+  while (rig.puts.empty()) {
+    ASSERT_TRUE(rig.run_compute());
+  }
+  rig.send(draft, transport::CloseSession{draft.id});
+  open(60);
+  rig.run_all();
+  EXPECT_THAT(draft.refused, IsEmpty()) << "would be taken for the new opening's";
+  EXPECT_THAT(draft.ready, SizeIs(1));
+}
+
 TEST_F(ScoreCoreTest, AnswersAClosingOnlyAfterTheSessionsWritesHaveEnded) {
   open(50);
   rig.run_all();
