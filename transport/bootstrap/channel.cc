@@ -23,11 +23,11 @@ constexpr std::size_t kAnswer = 8 + 32 + 32;
 constexpr std::size_t kVerdict = 8 + 1 + 32;
 
 std::vector<std::byte> with_size(const std::vector<std::byte>& body) {
-  std::vector<std::byte> out(4);
+  std::vector<std::byte> out(4 + body.size());
   for (unsigned i = 0; i < 4; ++i) {
     out[i] = static_cast<std::byte>(body.size() >> (8 * i));
   }
-  out.insert(out.end(), body.begin(), body.end());
+  std::copy(body.begin(), body.end(), out.begin() + 4);
   return out;
 }
 
