@@ -36,6 +36,7 @@ class BpeTokenizer final : public Tokenizer {
  public:
   /// Errors (thrown): kCorrupt (no tokens, a merge of unknown tokens, an id twice), kUnsupported.
   explicit BpeTokenizer(TokenizerData data);
+  ~BpeTokenizer() override = default;
   BpeTokenizer(const BpeTokenizer&) = delete;  // the indices are views of tokens_
   BpeTokenizer& operator=(const BpeTokenizer&) = delete;
 

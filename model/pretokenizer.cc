@@ -7,8 +7,10 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace rift::model {
@@ -28,8 +30,11 @@ struct FreeStack {
 };
 using Code = std::unique_ptr<pcre2_code, FreeCode>;
 
-// Steps of one match: more than the known patterns need on any text, few enough to end in seconds.
-constexpr std::uint32_t kMatchLimit = 100'000'000;
+// Steps that one match may take: the known patterns stay below a few per byte of the text; those of
+// a hostile file end in well under a second.
+constexpr std::size_t kMatchSteps = 10'000'000;
+constexpr std::size_t kMatchStepsPerByte = 8;
+constexpr std::size_t kMaxPatternBytes = 16 * 1024;
 constexpr std::size_t kJitStackMin = 32 * 1024;
 constexpr std::size_t kJitStackMax = 8 * 1024 * 1024;
 
@@ -59,6 +64,12 @@ std::string with_unicode_spaces(std::string_view pattern) {
 }
 
 Code compile(std::string_view pattern) {
+  if (pattern.size() > kMaxPatternBytes) {
+    throw fail(Errc::kUnsupported,
+               "pre-tokenizer pattern of {} bytes is longer than {}; name one with --pre",
+               pattern.size(),
+               kMaxPatternBytes);
+  }
   const std::string text = with_unicode_spaces(pattern);
   int error = 0;
   PCRE2_SIZE offset = 0;
@@ -83,11 +94,13 @@ Code compile(std::string_view pattern) {
 // What one call of split() needs besides the patterns.
 class Matcher {
  public:
-  explicit Matcher(const pcre2_code* code)
+  Matcher(const pcre2_code* code, std::size_t text_bytes)
       : data_(pcre2_match_data_create_from_pattern(code, nullptr)),
         context_(pcre2_match_context_create(nullptr)),
         stack_(pcre2_jit_stack_create(kJitStackMin, kJitStackMax, nullptr)) {
-    pcre2_set_match_limit(context_.get(), kMatchLimit);
+    const std::size_t steps = kMatchSteps + kMatchStepsPerByte * text_bytes;
+    pcre2_set_match_limit(context_.get(),
+                          static_cast<std::uint32_t>(std::min<std::size_t>(steps, UINT32_MAX)));
     pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
   }
 
@@ -142,12 +155,12 @@ void cut(const pcre2_code* code,
 }
 
 // Stretches of `text` that are UTF-8, and the bytes between them.
-template <typename OnText, typename OnBytes>
-void for_each_stretch(std::string_view text, const OnText& on_text, const OnBytes& on_bytes) {
+template <typename TextSink, typename ByteSink>
+void for_each_stretch(std::string_view text, const TextSink& text_sink, const ByteSink& byte_sink) {
   while (!text.empty()) {
     const std::size_t good = first_invalid_utf8(text);
     if (good > 0) {
-      on_text(text.substr(0, good));
+      text_sink(text.substr(0, good));
       text.remove_prefix(good);
     }
     std::size_t bad = 0;
@@ -155,7 +168,7 @@ void for_each_stretch(std::string_view text, const OnText& on_text, const OnByte
       ++bad;
     }
     if (bad > 0) {
-      on_bytes(text.substr(0, bad));
+      byte_sink(text.substr(0, bad));
       text.remove_prefix(bad);
     }
   }
@@ -223,7 +236,7 @@ std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
   std::vector<std::string_view> pieces;
   std::vector<Matcher> matchers;
   for (const Code& code : steps_->codes) {
-    matchers.emplace_back(code.get());
+    matchers.emplace_back(code.get(), text.size());
   }
   const auto cut_text = [&](std::string_view stretch) {
     std::vector<std::string_view> parts{stretch};

@@ -19,6 +19,8 @@ class PreTokenizer {
   ~PreTokenizer();
   PreTokenizer(PreTokenizer&&) noexcept;
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
+  PreTokenizer(const PreTokenizer&) = delete;
+  PreTokenizer& operator=(const PreTokenizer&) = delete;
 
   /// Pieces of `text` in order; together they are `text`. A stretch of bytes that is not UTF-8 is a
   /// piece of its own. Errors (thrown): kResourceExhausted where a pattern from a file needs too

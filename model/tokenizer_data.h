@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rift::model {
@@ -42,6 +43,11 @@ struct TokenizerData {
 /// Errors (thrown): kCorrupt, kUnsupported.
 [[nodiscard]] TokenizerData read_tokenizer(const GgufFile& file,
                                            const std::optional<std::string>& pre);
+/// The text of a tokenizer.json alone; `name` is used in messages. Errors (thrown): kCorrupt,
+/// kUnsupported.
+[[nodiscard]] TokenizerData parse_tokenizer_json(std::string_view text,
+                                                 const std::string& name,
+                                                 const std::optional<std::string>& pre);
 /// A tokenizer.json, with what tokenizer_config.json and generation_config.json beside it add.
 /// Errors (thrown): kNotFound, kIo, kCorrupt, kUnsupported.
 [[nodiscard]] TokenizerData read_tokenizer_json(const std::filesystem::path& path,

@@ -244,6 +244,16 @@ void read_neighbours(TokenizerData& data,
 
 }  // namespace
 
+TokenizerData parse_tokenizer_json(std::string_view text,
+                                   const std::string& name,
+                                   const std::optional<std::string>& pre) {
+  const json::value root = parse_json(text, name);
+  TokenizerData data;
+  data.source = name;
+  Reader(root, data).read(pre);
+  return data;
+}
+
 TokenizerData read_tokenizer_json(const std::filesystem::path& path,
                                   const std::optional<std::string>& pre) {
   const json::value root = read_json(path, kMaxBytes);
