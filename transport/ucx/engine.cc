@@ -72,6 +72,7 @@ void Engine::end(Operation* operation, ucs_status_t status) noexcept {
   operation->next = nullptr;
   (ended_last_ != nullptr ? ended_last_->next : ended_first_) = operation;
   ended_last_ = operation;
+  ++ended_count_;
 }
 
 void Engine::track(Operation* operation, ucs_status_ptr_t request) {
@@ -183,8 +184,10 @@ bool Engine::run_queue() {
       drop(arrival.rendezvous);
     }
   }
-  while (ended_first_ != nullptr) {
+  // Not those that end meanwhile: writes that complete at once would keep the loop here for ever.
+  for (std::size_t left = ended_count_; left > 0 && ended_first_ != nullptr; --left) {
     ran = true;
+    --ended_count_;
     const std::unique_ptr<Operation> operation(ended_first_);
     ended_first_ = operation->next;
     if (ended_first_ == nullptr) {

@@ -141,6 +141,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<Arrival> arrivals_;
   Operation* ended_first_ = nullptr;
   Operation* ended_last_ = nullptr;
+  std::size_t ended_count_ = 0;
   bool look_at_links_ = false;
   bool scheduled_ = false;
   bool waiting_ = false;

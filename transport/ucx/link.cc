@@ -92,7 +92,9 @@ void Link::post_message(MessageHeader::Kind kind,
 }
 
 bool Link::admit(const MessageHeader& header, std::uint64_t bytes) noexcept {
-  if (state_ >= State::kClosing || header.incarnation != remote_.node.incarnation) {
+  // Shared memory needs no word from this side: the peer's pattern may overtake its Hello.
+  const bool known = state_ != State::kHello;
+  if (state_ >= State::kClosing || (known && header.incarnation != remote_.node.incarnation)) {
     return false;
   }
   const std::uint64_t limit = core_->options().max_message_bytes;
@@ -358,11 +360,21 @@ void Link::write(const MessageHeader& header, std::span<const std::byte> bytes) 
 void Link::fence(const Arrival& arrival) {
   const std::uint64_t number = arrival.header.sequence;
   // Writes may overtake each other on several lanes; then the fence waits for their number.
-  Incoming& batch = incoming_[number];
-  batch.expected = arrival.header.offset;
-  if (batch.landed == *batch.expected) {
-    incoming_.erase(number);
-    post_message(MessageHeader::Kind::kAck, number, {});
+  incoming_[number].expected = arrival.header.offset;
+  acknowledge_complete();
+}
+
+void Link::acknowledge_complete() {
+  if (state_ != State::kTesting && state_ != State::kUp) {
+    return;  // on_wired() comes back to it
+  }
+  for (auto it = incoming_.begin(); it != incoming_.end();) {
+    const auto [number, batch] = *it;
+    const bool complete = batch.expected == batch.landed;
+    it = complete ? incoming_.erase(it) : std::next(it);
+    if (complete) {
+      post_message(MessageHeader::Kind::kAck, number, {});
+    }
   }
 }
 
@@ -393,16 +405,7 @@ void Link::report(Done done, Error error) {
 // ---- the end ----
 
 void Link::check_endpoint() {
-  if (state_ == State::kUp) {
-    for (auto it = incoming_.begin(); it != incoming_.end();) {
-      const auto [number, batch] = *it;
-      const bool complete = batch.expected == batch.landed;
-      it = complete ? incoming_.erase(it) : std::next(it);
-      if (complete) {
-        post_message(MessageHeader::Kind::kAck, number, {});
-      }
-    }
-  }
+  acknowledge_complete();
   if (endpoint_status_ == UCS_OK || state_ >= State::kDraining) {
     return;
   }

@@ -131,6 +131,7 @@ class Link final : public Peer, public std::enable_shared_from_this<Link> {
                                 Operation& operation,
                                 ucp_request_param_t& request);
   void fence(const Arrival& arrival);
+  void acknowledge_complete();
   void acknowledge(std::uint64_t number);
   void finish(const std::shared_ptr<Batch>& batch, const Status& status);
   void report(Done done, Error error);

@@ -163,6 +163,7 @@ void Link::on_wired() {
     return;
   }
   state_ = State::kTesting;
+  acknowledge_complete();
   send_pattern();
 }
 

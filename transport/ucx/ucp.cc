@@ -42,6 +42,14 @@ void refuse_older_library() {
 void allow_shared_memory() {
   static std::once_flag once;
   std::call_once(once, [] {
+    // UCX warns of options of transports that UCX_TLS leaves out.
+    const char* tls = std::getenv("UCX_TLS");
+    constexpr const char* kShared[] = {"all", "posix", "sysv", "shm", "sm", "^"};
+    if (tls != nullptr && std::none_of(std::begin(kShared), std::end(kShared), [&](auto name) {
+          return std::strstr(tls, name) != nullptr;
+        })) {
+      return;
+    }
     ::setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
     ::setenv("UCX_SYSV_ERROR_HANDLING", "y", 0);
   });
