@@ -183,7 +183,7 @@ void ScoreNode::perform(Put action) {
       *buffer_,
       action.region,
       std::move(action.ops),
-      [this, alive = alive_, index = action.chunk, began, bytes, ops](Status status) {
+      [this, alive = alive_, index = action.chunk, began, bytes, ops](const Status& status) {
         if (!*alive) {
           return;
         }
