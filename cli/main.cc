@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.h"
+#include "common/arguments.h"
 #include "common/log.h"
 
 #include <CLI/CLI.hpp>
@@ -21,9 +22,11 @@ int run(int argc, char** argv) {
   app.parse_complete_callback([&] { rift::init_logging("rift", log_level); });
   int exit_code = kExitOk;
   add_models_commands(app, exit_code);
+  add_run_command(app, exit_code);
+  add_verify_command(app, exit_code);
   add_tokenizer_commands(app, exit_code);
   try {
-    app.parse(argc, argv);
+    app.parse(rift::command_line(argc, argv));
   } catch (const CLI::ParseError& error) {
     const bool shown = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
     app.exit(error);

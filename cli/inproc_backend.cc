@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/backend.h"
+#include "cli/local_nodes.h"
+#include "common/trace.h"
+
+namespace rift::cli {
+namespace {
+
+LocalNodesOptions node_options(const ClusterOptions& options) {
+  LocalNodesOptions out;
+  out.target = model::load_weights(options.target_model);
+  if (!options.draft_model.empty()) {
+    out.draft = model::load_weights(options.draft_model);
+  }
+  out.context = options.context;
+  out.max_draft_len = options.max_draft_len;
+  out.draft_memory_bytes = options.draft_memory_bytes;
+  out.threads = options.threads;
+  out.mode = options.exact ? kernels::MatmulMode::kExact : kernels::MatmulMode::kQuantized;
+  out.trace = options.trace;
+  return out;
+}
+
+class InprocBackend : public Backend {
+ public:
+  explicit InprocBackend(const ClusterOptions& options)
+      : trace_(options.trace), nodes_(node_options(options)) {}
+
+  target_node::Outcome generate(const target_node::Request& request,
+                                const AnswerEvents& events) override {
+    return nodes_.generate(request, events);
+  }
+
+  void stop() override {
+    nodes_.stop();
+    if (!trace_.empty()) {
+      merge_traces({trace_ + ".score", trace_ + ".draft", trace_ + ".target"}, trace_);
+      trace_.clear();
+    }
+  }
+
+ private:
+  std::string trace_;
+  LocalNodes nodes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> start_inproc_backend(const ClusterOptions& options) {
+  return std::make_unique<InprocBackend>(options);
+}
+
+}  // namespace rift::cli

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_options.h"
+
+#include "common/error.h"
+#include "common/policy_spec.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <thread>
+
+namespace rift::cli {
+namespace {
+
+void add_policy_options(CLI::App& command, RunOptions& o) {
+  PolicySpec& p = o.request.policy;
+  command.add_option("--policy", o.policy, "what the draft keeps of its KV history")
+      ->check(CLI::IsMember({"full", "swa", "snapkv", "rift-stat", "rift-dyn"}))
+      ->capture_default_str();
+  command.add_option("--budget", p.budget, "B: cached positions per KV head")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command.add_option("--block", p.block, "P: positions per block")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command.add_option("--rho", p.rho, "share of the budget that is the recent window")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--delta", p.delta, "committed tokens between refreshes (rift-dyn)")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command.add_option("--window", p.window, "observation window, queries")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command.add_option("--staging", p.staging_percent, "staging slots, % of the selected slots")
+      ->check(CLI::Range(0, 100))
+      ->capture_default_str();
+  command.add_option("--draft-len", o.request.draft_len, "tokens drafted per round")
+      ->check(CLI::Range(1, 31))
+      ->capture_default_str();
+  command.add_flag("--no-draft", o.no_draft, "plain decoding by the target");
+}
+
+void add_sampling_options(CLI::App& command, RunOptions& o) {
+  SamplingParams& s = o.request.sampling;
+  command.add_option("-n,--predict", o.request.max_tokens, "longest answer, tokens")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command.add_option("--temp", s.temperature, "temperature; 0: greedy")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command.add_option("--top-k", s.top_k, "keep the k likeliest tokens; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--top-p", s.top_p, "keep the likeliest tokens up to this mass")
+      ->check(CLI::Range(0.0, 1.0));
+  command.add_option("--min-p", s.min_p, "drop tokens below this share of the likeliest")
+      ->check(CLI::Range(0.0, 1.0));
+  command.add_option("--seed", s.seed, "names the random draws")->capture_default_str();
+  command.add_option("--repeat-penalty", s.repeat_penalty, "divides logits of recent tokens")
+      ->check(CLI::Range(0.01, 100.0));
+  command.add_option("--presence-penalty", s.presence_penalty, "subtracted once from seen tokens");
+  command.add_option("--frequency-penalty", s.frequency_penalty, "subtracted per occurrence");
+  command.add_option(
+      "--penalty-window", s.penalty_window, "tokens that penalties look at; -1: all");
+  command.add_option_function<std::vector<std::string>>(
+      "--logit-bias",
+      [&s](const std::vector<std::string>& entries) {
+        for (const std::string& entry : entries) {
+          const auto equals = entry.find('=');
+          TokenId id = 0;
+          float bias = 0.0F;
+          const char* end = entry.data() + entry.size();
+          if (equals == std::string::npos ||
+              std::from_chars(entry.data(), entry.data() + equals, id).ptr !=
+                  entry.data() + equals ||
+              std::from_chars(entry.data() + equals + 1, end, bias).ptr != end) {
+            throw CLI::ValidationError("--logit-bias", "'" + entry + "': give ID=VALUE");
+          }
+          s.logit_bias.emplace_back(id, bias);
+        }
+      },
+      "ID=VALUE, added to a token's logit; may be repeated");
+  command.add_option("--top-n", o.request.top_n, "support of the draft's law at --temp > 0")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_run_options(CLI::App& command, RunOptions& o) {
+  const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  o.cluster.threads = cores;
+  o.request.draft_len = 6;
+  command.add_option("-m,--model", o.target_model, "target model: GGUF, safetensors or folder")
+      ->required();
+  command.add_option("--md,--draft-model", o.draft_model, "draft model (also: -md)");
+  command.add_option("--ctx", o.context, "longest prompt and answer; default: what they need")
+      ->check(CLI::Range(2, 1 << 24));
+  add_sampling_options(command, o);
+  add_policy_options(command, o);
+  command.add_option("--transport", o.transport, "ucx: three processes; inproc: one")
+      ->check(CLI::IsMember({"ucx", "inproc"}))
+      ->capture_default_str();
+  command.add_option("--require-transport",
+                     o.cluster.require_transport,
+                     "fail unless the link uses this UCX transport, e.g. rc, tcp");
+  command
+      .add_option("--draft-memory",
+                  o.cluster.draft_memory_bytes,
+                  "bytes of the draft node's arena; 0: weights and 1 GiB")
+      ->transform(CLI::AsSizeValue(false));
+  command.add_option("--threads", o.cluster.threads, "CPU threads of each node")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command.add_flag("--exact", o.cluster.exact, "f32 arithmetic instead of 8-bit activations");
+  command.add_option("--pre", o.cluster.pre, "pre-tokenizer, where the file's is unknown");
+  command.add_option("--trace", o.cluster.trace, "write Chrome/Perfetto trace events to this file");
+  command.add_option("--node-log-level", o.cluster.log_level, "of the three nodes")
+      ->capture_default_str();
+  o.cluster.log_level = "warn";
+}
+
+ModelPair open_models(const RunOptions& options) {
+  const model::Tokenizer::Options pre{
+      options.cluster.pre.empty() ? std::nullopt : std::optional<std::string>(options.cluster.pre)};
+  ModelPair pair;
+  pair.target = model::load_weights(options.target_model);
+  pair.tokenizer = model::Tokenizer::open(options.target_model, pre);
+  if (options.no_draft) {
+    return pair;
+  }
+  if (options.draft_model.empty()) {
+    throw fail(Errc::kInvalidArgument,
+               "no draft model: give one with -md, or --no-draft for plain decoding");
+  }
+  pair.draft = model::load_weights(options.draft_model);
+  const auto draft_tokenizer = model::Tokenizer::open(options.draft_model, pre);
+  if (const auto difference = model::first_difference(*pair.tokenizer, *draft_tokenizer)) {
+    throw fail(Errc::kMismatch,
+               "{} and {} have different tokenizers: {}; drafts need the target's vocabulary",
+               options.target_model,
+               options.draft_model,
+               *difference);
+  }
+  return pair;
+}
+
+std::vector<TokenId> stop_tokens(const model::Tokenizer& tokenizer) {
+  std::vector<TokenId> out;
+  for (TokenId id = 0; id < tokenizer.size(); ++id) {
+    if (tokenizer.is_end_of_generation(id)) {
+      out.push_back(id);
+    }
+  }
+  return out;
+}
+
+std::unique_ptr<Backend> start_backend(const RunOptions& options, std::int32_t context) {
+  ClusterOptions cluster = options.cluster;
+  cluster.target_model = options.target_model;
+  cluster.draft_model = options.no_draft ? "" : options.draft_model;
+  cluster.context = context;
+  cluster.max_draft_len = std::max(options.request.draft_len, 11);
+  return options.transport == "inproc" ? start_inproc_backend(cluster) : start_ucx_backend(cluster);
+}
+
+}  // namespace rift::cli
