@@ -29,7 +29,7 @@ asan tsan: setup
 fuzz: build
 	$(CTEST) --test-dir build/ci -L fuzz
 lossless: fetch
-	RIFT_LOSSLESS=full $(CTEST) --test-dir build/ci -L lossless --verbose
+	tools/lossless.sh
 bench: fetch
 	$(BIN)/rift_bench_kernels
 	$(BIN)/rift_bench_model -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf

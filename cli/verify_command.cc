@@ -42,6 +42,8 @@ struct Row {
   std::uint32_t refreshes = 0;
   std::ptrdiff_t divergence = -1;  // index of the first differing token; -1: identical
   float logit_gap = 0.0F;          // there, between the target's two largest logits
+  std::int32_t prompt_tokens_reused = 0;
+  double seconds = 0.0;
   std::string draft_error;
   [[nodiscard]] bool holds() const { return divergence < 0 && draft_error.empty(); }
 };
@@ -124,7 +126,10 @@ Row check(const Options& o,
   row.prompt_tokens = static_cast<std::int32_t>(request.prompt.size());
   row.policy = request.policy;
   row.draft_len = request.draft_len;
+  const TimePoint begin = Clock::now();
   const target_node::Outcome outcome = backend.generate(request, {});
+  row.seconds = seconds_between(begin, Clock::now());
+  row.prompt_tokens_reused = outcome.prompt_tokens_reused;
   row.accepted_length = outcome.accepted_length();
   row.refreshes = outcome.progress.refreshes;
   row.draft_error = outcome.draft_error;
@@ -144,26 +149,69 @@ Row check(const Options& o,
   return row;
 }
 
-void print(const Row& r) {
+void print(const Row& r, std::size_t count, std::size_t total) {
   const std::string result =
       r.divergence >= 0
           ? fmt::format("DIFFERS at token {} (logit gap {:.4f})", r.divergence, r.logit_gap)
       : !r.draft_error.empty() ? "no drafts: " + r.draft_error
                                : "identical";
-  fmt::print("{:>6}  {:<9}  B {:>5}  P {:>3}  gamma {:>2}  AL {:5.2f}  refreshes {:>3}  {}\n",
-             r.prompt_tokens,
-             to_string(r.policy.policy),
-             r.policy.policy == Policy::kFull ? "all" : std::to_string(r.policy.budget),
-             r.policy.block,
-             r.draft_len,
-             r.accepted_length,
-             r.refreshes,
-             result);
+  fmt::print(
+      "{:>4}/{}  prompt {:>5}  {:<9}  B {:>5}  P {:>3}  gamma {:>2}  AL {:5.2f}  "
+      "refreshes {:>3}  {:5.1f} s  {}\n",
+      count,
+      total,
+      r.prompt_tokens,
+      to_string(r.policy.policy),
+      r.policy.policy == Policy::kFull ? "all" : std::to_string(r.policy.budget),
+      r.policy.block,
+      r.draft_len,
+      r.accepted_length,
+      r.refreshes,
+      r.seconds,
+      result);
   std::fflush(stdout);
+}
+
+json::array to_json(const std::vector<Row>& rows) {
+  json::array out;
+  for (const Row& r : rows) {
+    out.push_back({{"prompt_tokens", r.prompt_tokens},
+                   {"policy", to_string(r.policy.policy)},
+                   {"budget", r.policy.budget},
+                   {"block", r.policy.block},
+                   {"draft_len", r.draft_len},
+                   {"accepted_length", r.accepted_length},
+                   {"refreshes", r.refreshes},
+                   {"seconds", r.seconds},
+                   {"prompt_tokens_reused", r.prompt_tokens_reused},
+                   {"identical", r.divergence < 0},
+                   {"first_divergence", r.divergence},
+                   {"logit_gap", r.logit_gap},
+                   {"draft_error", r.draft_error}});
+  }
+  return out;
+}
+
+// Written after every run: a long check that is cut short leaves what it found.
+void save(const Options& o, const std::vector<Row>& rows, std::size_t total, const LawResult* law) {
+  if (o.json_file.empty()) {
+    return;
+  }
+  json::object report{{"greedy", to_json(rows)}, {"greedy_total", total}};
+  if (law != nullptr) {
+    report["law"] = law->to_json();
+  }
+  std::ofstream file(o.json_file, std::ios::trunc);
+  file << json::serialize(report) << '\n';
+  if (!file.flush()) {
+    throw fail(Errc::kIo, "cannot write {}", o.json_file);
+  }
 }
 
 std::vector<Row> check_greedy(const Options& o, Backend& backend, const ModelPair& models) {
   const std::vector<TokenId> source = source_tokens(o, *models.tokenizer);
+  const auto combinations = grid(o);
+  const std::size_t total = combinations.size() * o.prompt_tokens.size();
   std::vector<Row> rows;
   for (const std::int32_t length : o.prompt_tokens) {
     if (static_cast<std::size_t>(length) > source.size()) {
@@ -177,32 +225,15 @@ std::vector<Row> check_greedy(const Options& o, Backend& backend, const ModelPai
     request.use_draft = false;
     const std::vector<TokenId> expected = backend.generate(request, {}).tokens;
     request.use_draft = true;
-    for (const auto& [policy, draft_len] : grid(o)) {
+    for (const auto& [policy, draft_len] : combinations) {
       request.policy = policy;
       request.draft_len = draft_len;
       rows.push_back(check(o, backend, models, request, expected));
-      print(rows.back());
+      print(rows.back(), rows.size(), total);
+      save(o, rows, total, nullptr);
     }
   }
   return rows;
-}
-
-json::array to_json(const std::vector<Row>& rows) {
-  json::array out;
-  for (const Row& r : rows) {
-    out.push_back({{"prompt_tokens", r.prompt_tokens},
-                   {"policy", to_string(r.policy.policy)},
-                   {"budget", r.policy.budget},
-                   {"block", r.policy.block},
-                   {"draft_len", r.draft_len},
-                   {"accepted_length", r.accepted_length},
-                   {"refreshes", r.refreshes},
-                   {"identical", r.divergence < 0},
-                   {"first_divergence", r.divergence},
-                   {"logit_gap", r.logit_gap},
-                   {"draft_error", r.draft_error}});
-  }
-  return out;
 }
 
 int verify(const Options& o) {
@@ -218,22 +249,14 @@ int verify(const Options& o) {
   fmt::print("greedy: {} of {} runs give the target's own tokens\n",
              std::ssize(rows) - failed,
              rows.size());
-  json::object report{{"greedy", to_json(rows)}};
   bool law_holds = true;
   if (o.law_samples > 0) {
     const LawResult law = test_law(*backend, models, o.run, o.law_samples);
     law_holds = law.holds();
     fmt::print("law at temperature 1: {}\n", law.summary());
-    report["law"] = law.to_json();
+    save(o, rows, rows.size(), &law);
   }
   backend->stop();
-  if (!o.json_file.empty()) {
-    std::ofstream file(o.json_file, std::ios::trunc);
-    file << json::serialize(report) << '\n';
-    if (!file.flush()) {
-      throw fail(Errc::kIo, "cannot write {}", o.json_file);
-    }
-  }
   return failed == 0 && law_holds ? kExitOk : kExitCheckFailed;
 }
 

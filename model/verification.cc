@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kSumTolerance = 1e-3;
 
-bool is_law_of(const Distribution& q, TokenId token, std::int32_t vocab) {
+bool is_law(const Distribution& q, std::int32_t vocab) {
   if (q.ids.empty() || q.ids.size() != q.probabilities.size()) {
     return false;
   }
@@ -26,8 +26,7 @@ bool is_law_of(const Distribution& q, TokenId token, std::int32_t vocab) {
     }
     sum += static_cast<double>(p);
   }
-  return std::abs(sum - 1.0) <= kSumTolerance &&
-         std::binary_search(q.ids.begin(), q.ids.end(), token);
+  return std::abs(sum - 1.0) <= kSumTolerance;
 }
 
 // The committed tokens that penalties can see, then all drafts. A row's context is a prefix of it.
@@ -45,14 +44,17 @@ std::vector<TokenId> penalty_context(const SamplingParams& params,
 
 }  // namespace
 
-std::int32_t usable_prefix(const DraftedTokens& draft, std::int32_t vocab, bool sampled) {
+std::int32_t usable_prefix(const DraftedTokens& draft,
+                           std::int32_t vocab,
+                           const DraftUniform& drawn) {
   std::size_t count = 0;
   for (; count < draft.tokens.size(); ++count) {
     const TokenId token = draft.tokens[count];
     if (token < 0 || token >= vocab) {
       break;
     }
-    if (sampled && (count >= draft.q.size() || !is_law_of(draft.q[count], token, vocab))) {
+    if (drawn && (count >= draft.q.size() || !is_law(draft.q[count], vocab) ||
+                  sample(draft.q[count], drawn(static_cast<std::int32_t>(count))) != token)) {
       break;
     }
   }
@@ -94,8 +96,12 @@ Verification verify(SamplerChain& chain,
              logits.rows,
              draft.tokens.size());
   const SamplingParams& params = chain.params();
-  const std::int32_t usable =
-      usable_prefix(draft, static_cast<std::int32_t>(logits.cols), !chain.greedy());
+  const RowUniform draw = [&](std::int32_t row, Draw purpose) {
+    return uniform(params.seed, static_cast<std::int64_t>(history.size()) + row, purpose);
+  };
+  const auto drawn = [&](std::int32_t row) { return draw(row, Draw::kDraft); };
+  const std::int32_t usable = usable_prefix(
+      draft, static_cast<std::int32_t>(logits.cols), chain.greedy() ? DraftUniform() : drawn);
   const auto context = penalty_context(params, history, draft.tokens);
   const std::size_t committed = context.size() - draft.tokens.size();
   const auto before = [&](std::int32_t row) {
@@ -109,9 +115,7 @@ Verification verify(SamplerChain& chain,
   const TargetLaw law = [&](std::int32_t row) -> const Distribution& {
     return chain.distribution(logits.row_span(row), before(row), 0);
   };
-  return verify_sampled(draft, usable, law, [&](std::int32_t row, Draw draw) {
-    return uniform(params.seed, static_cast<std::int64_t>(history.size()) + row, draw);
-  });
+  return verify_sampled(draft, usable, law, draw);
 }
 
 }  // namespace rift::model

@@ -16,14 +16,16 @@ namespace {
 constexpr std::int32_t kVocab = 5;
 
 std::int32_t usable(std::vector<TokenId> tokens, std::vector<Distribution> q) {
-  return usable_prefix({tokens, q}, kVocab, true);
+  // u = 0.75 draws the last of two equally likely tokens, u = 0.25 the first.
+  return usable_prefix(
+      {tokens, q}, kVocab, [&](std::int32_t row) { return row % 2 == 0 ? 0.25 : 0.75; });
 }
 
 TEST(UsablePrefix, CutsAtTheFirstTokenOutsideTheVocabulary) {
   const std::vector<TokenId> tokens{0, 4, 5, 1};
-  EXPECT_EQ(usable_prefix({tokens, {}}, kVocab, false), 2);
+  EXPECT_EQ(usable_prefix({tokens, {}}, kVocab, nullptr), 2);
   const std::vector<TokenId> negative{-1};
-  EXPECT_EQ(usable_prefix({negative, {}}, kVocab, false), 0);
+  EXPECT_EQ(usable_prefix({negative, {}}, kVocab, nullptr), 0);
 }
 
 TEST(UsablePrefix, CutsWhereTheDraftLawIsNoLaw) {
@@ -31,6 +33,8 @@ TEST(UsablePrefix, CutsWhereTheDraftLawIsNoLaw) {
   EXPECT_EQ(usable({1, 3}, {good, good}), 2);
   EXPECT_EQ(usable({1, 3}, {good}), 1) << "law missing";
   EXPECT_EQ(usable({1, 2}, {good, good}), 1) << "token not in its law";
+  EXPECT_EQ(usable({1, 1}, {good, good}), 1) << "in its law, but not the token drawn";
+  EXPECT_EQ(usable({3}, {good}), 0) << "in its law, but not the token drawn";
   EXPECT_EQ(usable({1}, {{{1}, {}}}), 0) << "sizes differ";
   EXPECT_EQ(usable({1}, {{{}, {}}}), 0) << "empty";
   EXPECT_EQ(usable({1}, {{{3, 1}, {0.5F, 0.5F}}}), 0) << "descending";
@@ -94,6 +98,30 @@ TEST(Verify, AnUnusableLawIsDrawnFromTheTargetAlone) {
   const auto alone = verify(chain, history, {}, MatView<float>(logits.data(), 1, kVocab));
   EXPECT_EQ(cut.accepted, 0);
   EXPECT_EQ(cut.next, alone.next);
+}
+
+// A draft that names its favourite and calls it unlikely would be accepted nearly always.
+TEST(Verify, AFavouriteWithATinyProbabilityIsNotCommittedMoreOftenThanTheTargetWould) {
+  constexpr int kRuns = 20000;
+  constexpr TokenId kFavourite = 2;
+  const std::vector<float> logits{0.0F, 0.0F, 0.0F, 0.0F, 0.0F};  // p = 1/5 each
+  const std::vector<TokenId> tokens{kFavourite};
+  const std::vector<Distribution> q{{{1, kFavourite}, {0.99F, 0.01F}}};
+  int favourites = 0;
+  for (std::uint64_t seed = 1; seed <= kRuns; ++seed) {
+    SamplingParams params;
+    params.temperature = 1.0F;
+    params.seed = seed;
+    SamplerChain chain(params);
+    std::vector<float> rows = logits;
+    rows.insert(rows.end(), logits.begin(), logits.end());
+    const std::vector<TokenId> history{0};
+    const auto result = verify(chain, history, {tokens, q}, MatView<float>(rows.data(), 2, kVocab));
+    favourites += (result.accepted > 0 ? tokens[0] : result.next) == kFavourite ? 1 : 0;
+  }
+  // Binomial(20000, 1/5): mean 4000, standard deviation 57; 4 of them either way. Believed as it
+  // stands, the proposal would win every time.
+  EXPECT_NEAR(favourites, 4000, 4 * 57);
 }
 
 // Law of the tokens that come out of speculative steps over a Markov chain: the target's logits
