@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.h"
 #include "common/arguments.h"
+#include "common/error.h"
 #include "common/log.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 namespace {
+
+bool has_command(const CLI::App& app, std::string_view name) {
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  return std::any_of(commands.begin(), commands.end(), [name](const CLI::App* command) {
+    return command->get_name() == name;
+  });
+}
 
 int run(int argc, char** argv) {
   using namespace rift::cli;
@@ -25,6 +35,11 @@ int run(int argc, char** argv) {
   add_run_command(app, exit_code);
   add_verify_command(app, exit_code);
   add_tokenizer_commands(app, exit_code);
+  // CLI11 would say only that a subcommand is missing.
+  if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) {
+    fmt::print(stderr, "rift: unknown command '{}'; rift --help lists them\n", argv[1]);
+    return kExitUsage;
+  }
   try {
     app.parse(rift::command_line(argc, argv));
   } catch (const CLI::ParseError& error) {
@@ -40,6 +55,10 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
+  } catch (const rift::Error& error) {
+    fmt::print(stderr, "rift: {}\n", error.message());
+    return error.code() == rift::Errc::kCancelled ? rift::cli::kExitInterrupted
+                                                  : rift::cli::kExitFailed;
   } catch (const std::exception& error) {
     fmt::print(stderr, "rift: {}\n", error.what());
     return rift::cli::kExitFailed;

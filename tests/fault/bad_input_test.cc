@@ -89,7 +89,7 @@ TEST(BadInput, ADraftWithAnotherTokenizerIsRefusedNamingTheFirstDifferingToken) 
 
 TEST(BadInput, AnArenaThatIsTooSmallSaysWhatItWouldNeed) {
   const Finished done = run_rift(
-      run_with(small_model(), small_model(), {"-p", "x", "--draft-memory", "500mb"}), false, 60s);
+      run_with(small_model(), small_model(), {"-p", "x", "--draft-memory", "475mb"}), false, 60s);
   EXPECT_THAT(done.out + done.err, HasSubstr("budget"));
   EXPECT_TRUE(all_nodes_gone(10s));
 }

@@ -126,7 +126,7 @@ TEST(Run, WritesATraceThatPerfettoReads) {
   for (const auto& event : parsed.at("traceEvents").as_array()) {
     names.emplace_back(event.at("name").as_string());
   }
-  EXPECT_THAT(names, testing::IsSupersetOf({"prefill", "verify", "draft", "score"}));
+  EXPECT_THAT(names, testing::IsSupersetOf({"prefill", "verify", "round", "score", "put"}));
 }
 
 }  // namespace
