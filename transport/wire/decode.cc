@@ -45,8 +45,9 @@ SamplingParams read(schema::Sampling::Reader in) {
   out.seed = in.getSeed();
   out.logit_bias.reserve(in.getLogitBias().size());
   for (const auto item : in.getLogitBias()) {
+    constexpr float kInf = std::numeric_limits<float>::infinity();  // bans a token, or forces it
     out.logit_bias.emplace_back(not_negative(item.getToken(), "logit_bias token"),
-                                finite(item.getBias(), "logit_bias"));
+                                in_range(item.getBias(), -kInf, kInf, "logit_bias"));
   }
   return out;
 }

@@ -125,6 +125,15 @@ TEST(Codec, RefusesSamplingThatIsNotFinite) {
   expect_refused(open([](auto& p) { p.penalty_window = -2; }), "penalty_window");
 }
 
+TEST(Codec, KeepsAnInfiniteBias) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  OpenSession open;
+  open.sampling.logit_bias = {{1, -kInf}, {2, kInf}};
+  const Result<Message> read = decode(encode(open));
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(std::get<OpenSession>(read.value()), open);
+}
+
 TEST(Codec, RefusesDistributionsThatAreNone) {
   const auto proposal = [](SparseDistribution q) {
     return Proposal{SessionId{1}, 0, {4}, {std::move(q)}};
