@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "target_node/core/target_core.h"
 
+#include "transport/wire/codec.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -30,6 +32,18 @@ bool stops(const Request& request, TokenId token) {
   return !request.ignore_stop &&
          std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) !=
              request.stop_tokens.end();
+}
+
+transport::OpenSession open_message(SessionId id, const Request& request) {
+  transport::OpenSession open;
+  open.session = id;
+  open.tokens = request.prompt;
+  open.max_context = static_cast<std::int32_t>(request.prompt.size()) + request.max_tokens;
+  open.max_draft_len = request.draft_len;
+  open.sampling = request.sampling;
+  open.top_n = request.top_n;
+  open.policy = request.policy;
+  return open;
 }
 
 FinishReason stop_reason(const Request& request, const Outcome& outcome) {
@@ -86,7 +100,13 @@ Status TargetCore::check(const Request& request) const {
                   options_.vocab - 1);
     }
   }
-  return {};
+  // The draft node would take a value outside its range for damage, and give up the link with every
+  // session on it.
+  const auto sendable = transport::decode(transport::encode(open_message(SessionId{}, request)));
+  return sendable.ok() ? Status{}
+                       : fail(Errc::kInvalidArgument,
+                              "the request cannot be sent to a draft node: {}",
+                              sendable.error().message());
 }
 
 void TargetCore::on(const Submit& event) {
@@ -111,15 +131,7 @@ void TargetCore::on(const Submit& event) {
     if (draft_up_) {
       s.draft = DraftState::kOpening;
       s.deadline = now_ + options_.open_timeout;
-      transport::OpenSession open;
-      open.session = s.id;
-      open.tokens = s.request.prompt;
-      open.max_context = static_cast<std::int32_t>(s.request.prompt.size()) + s.request.max_tokens;
-      open.max_draft_len = s.request.draft_len;
-      open.sampling = s.request.sampling;
-      open.top_n = s.request.top_n;
-      open.policy = s.request.policy;
-      actions_.emplace_back(SendDraft{std::move(open)});
+      actions_.emplace_back(SendDraft{open_message(s.id, s.request)});
     } else {
       s.outcome.draft_error = "no draft node is connected";
     }

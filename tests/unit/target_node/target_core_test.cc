@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <deque>
 #include <random>
 
@@ -209,6 +210,34 @@ TEST(TargetCore, RefusesWhatCannotBeAnsweredAndSaysWhy) {
   longest.draft_len = 32;
   EXPECT_THAT(error_of(longest), testing::HasSubstr("draft length 32"));
   EXPECT_THAT(error_of(request(0)), testing::HasSubstr("at least 1"));
+}
+
+// The draft node would take such an opening for damage and give up the link, with every session on
+// it.
+TEST(TargetCore, RefusesWhatCannotBeSentToADraftNode) {
+  const auto error_of = [](auto change) {
+    Harness h;
+    Request r = request(5);
+    change(r);
+    h.step(DraftUp{});
+    h.step(Submit{kSession, r});
+    h.run();
+    EXPECT_TRUE(h.error);
+    EXPECT_THAT(h.to_draft, testing::IsEmpty());
+    EXPECT_EQ(h.core.sessions(), 0U);
+    return h.error ? h.error->message() : "";
+  };
+  EXPECT_THAT(error_of([](Request& r) { r.sampling.temperature = -1; }),
+              testing::HasSubstr("temperature = -1"));
+  EXPECT_THAT(error_of([](Request& r) { r.sampling.temperature = std::nanf(""); }),
+              testing::HasSubstr("temperature = nan"));
+  EXPECT_THAT(error_of([](Request& r) {
+                r.sampling.logit_bias = {{-3, 1.0F}};
+              }),
+              testing::HasSubstr("logit_bias token = -3"));
+  EXPECT_THAT(error_of([](Request& r) { r.policy.budget = -1; }),
+              testing::HasSubstr("budget = -1"));
+  EXPECT_THAT(error_of([](Request& r) { r.top_n = -1; }), testing::HasSubstr("top_n = -1"));
 }
 
 TEST(TargetCore, NeverAsksForDraftsThatCouldNotBeCommitted) {
