@@ -6,6 +6,7 @@
 #include "transport/ucx/ucx_transport.h"
 #endif
 
+#include <boost/asio/ip/tcp.hpp>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -327,6 +328,21 @@ TEST_P(TransportContract, AWrongSecretIsRefused) {
   ASSERT_TRUE(run_until([&] { return !draft_.failures.empty(); }));
   EXPECT_EQ(draft_.failures[0].code(), Errc::kPermission);
   EXPECT_TRUE(score_.ups.empty());
+}
+
+TEST_P(TransportContract, ConnectionsThatNobodySpeaksOnKeepNoPeerOut) {
+  start(draft_, options_of(Role::kDraft, "draft0"));
+  start(score_, options_of(Role::kScore, "score0"));
+  listen(score_);
+  std::vector<boost::asio::ip::tcp::socket> silent;
+  for (int i = 0; i < 100 && GetParam() == "ucx"; ++i) {
+    auto& socket = silent.emplace_back(io_);
+    socket.connect({boost::asio::ip::address_v4::loopback(), port_});
+  }
+  // Sooner than the silent ones are given up.
+  connect(draft_);
+  ASSERT_TRUE(run_until([&] { return !draft_.ups.empty() && !score_.ups.empty(); },
+                        std::chrono::seconds(3)));
 }
 
 TEST_P(TransportContract, TheSameSecretConnects) {

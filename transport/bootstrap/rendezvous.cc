@@ -104,9 +104,14 @@ void Listener::accept() {
 void Listener::greet(tcp::socket socket) {
   ErrorCode error;
   const auto remote = socket.remote_endpoint(error);
-  if (error || greeting_.size() >= kMaxGreeting ||
-      (secret_.empty() && !remote.address().is_loopback())) {
+  if (error || (secret_.empty() && !remote.address().is_loopback())) {
     return;
+  }
+  if (greeting_.size() >= kMaxGreeting) {
+    // A peer that knows the protocol needs a moment only: who has been silent for longest goes, so
+    // that connections nobody speaks on cannot keep peers out.
+    greeting_.front()->close();
+    greeting_.erase(greeting_.begin());
   }
   auto channel = std::make_shared<Channel>(std::move(socket), timing_);
   greeting_.push_back(channel);
