@@ -3,6 +3,9 @@
 
 #include <boost/json.hpp>
 
+#include <cmath>
+#include <limits>
+
 namespace rift::target_node {
 namespace {
 
@@ -137,7 +140,14 @@ json::value write(const FinishReason& reason) { return json::string(to_string(re
 json::value write(const Epoch& epoch) { return static_cast<std::uint32_t>(epoch); }
 json::value write(const std::string& text) { return json::string(text); }
 template <typename T>
-requires std::is_arithmetic_v<T> json::value write(const T& number) { return number; }
+requires std::is_arithmetic_v<T> json::value write(const T& number) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(number)) {  // JSON has no number for it
+      return json::string(std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
+    }
+  }
+  return number;
+}
 template <typename A, typename B>
 json::value write(const std::pair<A, B>& pair) {
   return json::array{write(pair.first), write(pair.second)};
@@ -189,7 +199,21 @@ void read(const json::value& value, std::string& out) { out = std::string(value.
 void read(const json::value& value, bool& out) { out = value.as_bool(); }
 template <typename T>
 requires std::is_arithmetic_v<T>
-void read(const json::value& value, T& out) { out = value.to_number<T>(); }
+void read(const json::value& value, T& out) {
+  if constexpr (std::is_floating_point_v<T>) {
+    const json::string* name = value.if_string();
+    if (name != nullptr && (*name == "inf" || *name == "-inf")) {
+      const T infinity = std::numeric_limits<T>::infinity();
+      out = name->starts_with('-') ? -infinity : infinity;
+      return;
+    }
+    if (name != nullptr && *name == "nan") {
+      out = std::numeric_limits<T>::quiet_NaN();
+      return;
+    }
+  }
+  out = value.to_number<T>();
+}
 template <typename A, typename B>
 void read(const json::value& value, std::pair<A, B>& out) {
   read(value.as_array().at(0), out.first);

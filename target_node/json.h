@@ -16,7 +16,7 @@ namespace rift::target_node {
 //        {"event": "tokens", "ids": [...], "progress": {...}}
 //        {"event": "done", "outcome": {...}}
 //        {"event": "error", "code": "out of range", "message": "..."}
-// One answer at a time.
+// One answer at a time. Numbers that JSON does not have are "inf", "-inf" and "nan".
 
 [[nodiscard]] boost::json::value to_json(const Request& request);
 /// Errors (thrown): kInvalidArgument naming the key.

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace rift::target_node {
 namespace {
 
@@ -64,6 +66,16 @@ TEST(TargetJson, NamesTheKeyThatIsWrong) {
   EXPECT_THAT(message_of(R"({"prompt": [1, 99999999999]})"), testing::HasSubstr("prompt"));
   EXPECT_THAT(message_of(R"({"policy": {"name": "best"}})"), testing::HasSubstr("best"));
   EXPECT_THAT(message_of("[]"), testing::HasSubstr("JSON object"));
+}
+
+// Bans a token; JSON has no number for it.
+TEST(TargetJson, AnInfiniteBiasComesBackFromText) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  Request request;
+  request.prompt = {1};
+  request.sampling.logit_bias = {{5, -kInf}, {6, kInf}};
+  const auto text = boost::json::serialize(to_json(request));
+  EXPECT_EQ(request_from_json(boost::json::parse(text)), request);
 }
 
 }  // namespace
