@@ -14,6 +14,7 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -35,7 +36,7 @@ struct Options {
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  if (!file || std::filesystem::is_directory(path)) {
     throw fail(Errc::kNotFound, "cannot read {}", path);
   }
   return {std::istreambuf_iterator<char>(file), {}};
@@ -53,6 +54,22 @@ void write_file(const std::string& path, const std::string& text) {
   }
 }
 
+/// Before minutes of work whose figures would then be lost.
+void check_writable(const std::string& path) {
+  if (path.empty() || path == "-") {
+    return;
+  }
+  const bool existed = std::filesystem::exists(path);
+  const bool good = std::ofstream(path, std::ios::app).good();
+  if (!existed) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
+  if (!good) {
+    throw fail(Errc::kIo, "cannot write {}", path);
+  }
+}
+
 std::vector<TokenId> read_tokens(const std::string& path) {
   try {
     std::vector<TokenId> out;
@@ -61,6 +78,11 @@ std::vector<TokenId> read_tokens(const std::string& path) {
       out.push_back(id.to_number<TokenId>());
     }
     return out;
+  } catch (const boost::system::system_error& error) {
+    throw fail(Errc::kInvalidArgument,
+               "{}: not a JSON array of token ids: {}",
+               path,
+               error.code().message());
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -175,6 +197,7 @@ target_node::Outcome answer(Backend& backend,
 
 int run(Options& o) {
   const TimePoint start = Clock::now();
+  check_writable(o.json_file);
   const ModelPair models = open_models(o.run);
   target_node::Request& request = o.run.request;
   request.prompt = prompt_tokens(o, *models.tokenizer);

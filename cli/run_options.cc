@@ -8,11 +8,24 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <thread>
 
 namespace rift::cli {
 namespace {
+
+// CLI::Range lets NaN through.
+std::string finite(const std::string& text) {
+  float value = 0.0F;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return std::isfinite(value) ? "" : text + " is not a finite number";
+}
+
+// An unsigned option takes "-5" for a huge number.
+std::string not_negative(const std::string& text) {
+  return text.starts_with('-') ? text + " is negative" : "";
+}
 
 void add_policy_options(CLI::App& command, RunOptions& o) {
   PolicySpec& p = o.request.policy;
@@ -26,6 +39,7 @@ void add_policy_options(CLI::App& command, RunOptions& o) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   command.add_option("--rho", p.rho, "share of the budget that is the recent window")
+      ->check(finite)
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command.add_option("--delta", p.delta, "committed tokens between refreshes (rift-dyn)")
@@ -49,21 +63,28 @@ void add_sampling_options(CLI::App& command, RunOptions& o) {
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command.add_option("--temp", s.temperature, "temperature; 0: greedy")
+      ->check(finite)
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   command.add_option("--top-k", s.top_k, "keep the k likeliest tokens; 0: all")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--top-p", s.top_p, "keep the likeliest tokens up to this mass")
+      ->check(finite)
       ->check(CLI::Range(0.0, 1.0));
   command.add_option("--min-p", s.min_p, "drop tokens below this share of the likeliest")
+      ->check(finite)
       ->check(CLI::Range(0.0, 1.0));
   command.add_option("--seed", s.seed, "names the random draws")->capture_default_str();
   command.add_option("--repeat-penalty", s.repeat_penalty, "divides logits of recent tokens")
+      ->check(finite)
       ->check(CLI::Range(0.01, 100.0));
-  command.add_option("--presence-penalty", s.presence_penalty, "subtracted once from seen tokens");
-  command.add_option("--frequency-penalty", s.frequency_penalty, "subtracted per occurrence");
-  command.add_option(
-      "--penalty-window", s.penalty_window, "tokens that penalties look at; -1: all");
+  command.add_option("--presence-penalty", s.presence_penalty, "subtracted once from seen tokens")
+      ->check(finite);
+  command.add_option("--frequency-penalty", s.frequency_penalty, "subtracted per occurrence")
+      ->check(finite);
+  command
+      .add_option("--penalty-window", s.penalty_window, "tokens that penalties look at; -1: all")
+      ->check(CLI::Range(-1, 1 << 24));
   command.add_option_function<std::vector<std::string>>(
       "--logit-bias",
       [&s](const std::vector<std::string>& entries) {
@@ -110,7 +131,8 @@ void add_run_options(CLI::App& command, RunOptions& o) {
       .add_option("--draft-memory",
                   o.cluster.draft_memory_bytes,
                   "bytes of the draft node's arena; 0: weights and 1 GiB")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->check(not_negative);
   command.add_option("--threads", o.cluster.threads, "CPU threads of each node")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

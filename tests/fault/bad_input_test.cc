@@ -53,6 +53,14 @@ TEST(BadInput, WrongUsageExitsWith2) {
   expect_refused(run_with(m, m, {"-p", "x", "--policy", "best"}), "exit code 2", "--policy");
   expect_refused(run_with(m, m, {"-p", "x", "--budget", "0"}), "exit code 2", "--budget");
   expect_refused(run_with(m, m, {"-p", "x", "--temp", "-1"}), "exit code 2", "--temp");
+  expect_refused(run_with(m, m, {"-p", "x", "--temp", "nan"}), "exit code 2", "--temp");
+  expect_refused(run_with(m, m, {"-p", "x", "--presence-penalty", "inf"}),
+                 "exit code 2",
+                 "--presence-penalty");
+  expect_refused(
+      run_with(m, m, {"-p", "x", "--penalty-window", "-2"}), "exit code 2", "--penalty-window");
+  expect_refused(
+      run_with(m, m, {"-p", "x", "--draft-memory", "-5"}), "exit code 2", "--draft-memory");
   expect_refused(run_with(m, m, {"-p", "x", "--logit-bias", "5"}), "exit code 2", "ID=VALUE");
 }
 
@@ -61,6 +69,12 @@ TEST(BadInput, FilesThatAreMissingOrBrokenExitWith1) {
   expect_refused(run_with("/nonexistent.gguf", m, {"-p", "x"}), "exit code 1", "/nonexistent.gguf");
   expect_refused(run_with(m, "/nonexistent.gguf", {"-p", "x"}), "exit code 1", "/nonexistent.gguf");
   expect_refused(run_with(m, m, {"-f", "/nonexistent.txt"}), "exit code 1", "/nonexistent.txt");
+  const std::string folder = std::filesystem::temp_directory_path();
+  expect_refused(run_with(m, m, {"-f", folder}), "exit code 1", "cannot read " + folder);
+  // Before anything is loaded, so also before the missing model is noticed.
+  expect_refused(run_with("/nonexistent.gguf", m, {"-p", "x", "--json", "/nonexistent/run.json"}),
+                 "exit code 1",
+                 "cannot write /nonexistent/run.json");
   const std::string truncated = scratch("truncated.gguf", head_of(m, 3'000'000));
   expect_refused(run_with(truncated, m, {"-p", "x"}), "exit code 1", truncated);
   const std::string garbage = scratch("garbage.gguf", std::string(4096, 'x'));
