@@ -4,13 +4,13 @@
 namespace rift::transport::detail {
 namespace {
 
-/// Bytes of the UTF-8 character at the start of `text`; 0 when there is none. Overlong forms,
+/// Bytes of the UTF-8 character at the start of `text`; 0 when there is none. NUL, overlong forms,
 /// surrogates and values past U+10FFFF are none.
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = byte(0);
   if (lead < 0x80) {
-    return 1;
+    return lead == 0 ? 0 : 1;
   }
   const std::size_t size = lead < 0xC2   ? 0
                            : lead < 0xE0 ? 2

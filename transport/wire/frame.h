@@ -23,8 +23,9 @@
 // Private to transport/wire: what both codecs do with Cap'n Proto.
 namespace rift::transport::detail {
 
+/// Text between nodes is UTF-8 without NUL: Cap'n Proto's conversion from std::string ends there.
 [[nodiscard]] bool is_utf8(std::string_view text);
-/// `text` with every byte that is not part of UTF-8 replaced by '?'.
+/// `text` with every byte that is not part of such text replaced by '?'.
 [[nodiscard]] std::string to_utf8(std::string_view text);
 
 [[nodiscard]] std::vector<std::byte> flatten(capnp::MessageBuilder& builder);
@@ -92,7 +93,7 @@ inline std::string to_text(capnp::Text::Reader text,
   in_range<std::size_t>(text.size(), 0, max_bytes, field);
   const std::string_view view{text.cStr(), text.size()};
   if (!is_utf8(view)) {
-    throw fail(Errc::kCorrupt, "{} is not UTF-8", field);
+    throw fail(Errc::kCorrupt, "{} is not UTF-8 without NUL", field);
   }
   return std::string(view);
 }

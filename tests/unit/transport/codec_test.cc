@@ -182,6 +182,17 @@ TEST(Codec, RefusesTextThatIsNotUtf8AndNeverSendsIt) {
   }
 }
 
+TEST(Codec, RefusesTextWithNulAndSendsNone) {
+  using namespace std::string_literals;  // NOLINT(google-build-using-namespace)
+  expect_refused(decode_raw([](schema::Message::Builder m) {
+                   m.initSessionRefused().setMessage(capnp::Text::Reader("a\0b", 3));
+                 }),
+                 "NUL");
+  const auto sent = decode(encode(SessionRefused{SessionId{1}, Errc::kInternal, "a\0b"s}));
+  ASSERT_TRUE(sent.ok());
+  EXPECT_EQ(std::get<SessionRefused>(sent.value()).message, "a?b");
+}
+
 TEST(Codec, RefusesFramesOverTheLimitBeforeReadingThem) {
   const std::vector<std::byte> bytes(4096);
   const auto result = decode(bytes, 4088);
