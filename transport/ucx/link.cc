@@ -344,12 +344,15 @@ void Link::write(const MessageHeader& header, std::span<const std::byte> bytes) 
   const bool to_scratch = header.region == kScratchRegion;
   const std::shared_ptr<Memory> memory = to_scratch ? scratch_ : core_->region(header.region);
   const std::uint64_t size = !memory ? 0 : to_scratch ? kPatternBytes : memory->bytes().size();
-  if (bytes.size() > size || header.offset > size - bytes.size()) {
+  // Even nothing cannot be written to a region that is not there.
+  if (!memory || bytes.size() > size || header.offset > size - bytes.size()) {
     endpoint_status_ = UCS_ERR_INVALID_ADDR;
     core_->engine().look_at_links();
     return;
   }
-  std::memcpy(memory->bytes().data() + header.offset, bytes.data(), bytes.size());
+  if (!bytes.empty()) {
+    std::memcpy(memory->bytes().data() + header.offset, bytes.data(), bytes.size());
+  }
   Incoming& batch = incoming_[header.sequence];
   ++batch.landed;
   if (batch.expected == batch.landed) {
