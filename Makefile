@@ -25,7 +25,7 @@ tidy: build
 asan tsan: setup
 	cmake --preset $@
 	cmake --build build/$@ -j $(JOBS)
-	$(CTEST) --test-dir build/$@ -L 'unit|contract|golden|integration|fault' -LE slow
+	ctest --preset $@ -j $(JOBS)
 fuzz: build
 	$(CTEST) --test-dir build/ci -L fuzz
 lossless: fetch
