@@ -31,9 +31,10 @@ struct LawResult {
 [[nodiscard]] LawResult chi_square(const std::vector<std::int64_t>& counts,
                                    const std::vector<double>& probabilities);
 
-/// Draws `samples` answers of three tokens with seeds 1, 2, ... over a vocabulary cut to the four
-/// likeliest tokens (top-k), drafts on, and compares with the law computed from the target's logits
-/// by plain forward passes. The second and third token come from verification passes.
+/// Draws the first three tokens of `samples` answers with seeds 1, 2, ... over a vocabulary cut to
+/// the four likeliest tokens (top-k), drafts on, and compares with the law computed from the
+/// target's logits by plain forward passes. The second and third token are drafts or what replaced
+/// them.
 [[nodiscard]] LawResult test_law(Backend& backend,
                                  const ModelPair& models,
                                  const RunOptions& options,
