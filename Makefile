@@ -33,5 +33,6 @@ lossless: fetch
 bench: fetch
 	$(BIN)/rift_bench_kernels
 	$(BIN)/rift_bench_model -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+	$(BIN)/rift_bench_draft_step -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 clean:
 	rm -rf build

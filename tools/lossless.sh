@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Greedy tokens with and without drafts, on the real pair, over UCX: every policy, budget, block size
-# and draft length, prompts of 30, 1,500 and 6,000 tokens cut from this machine's Python library. One
-# line per run; figures in build/lossless.json (JSON), written after every run. Needs `make build` and the
-# models. PROMPTS, POLICIES, BUDGETS, BLOCKS, DRAFT_LENS and
-# LAW_SAMPLES choose a part of it; arguments
-# go to `rift verify`.
+# and draft length, prompts of 30, 1,500 and 6,000 tokens cut from this machine's Python library; then
+# the law of sampled answers. One line per run; figures in build/lossless.json, written after every
+# run. Needs `make build` and the models. Exit code 3 when a check does not hold.
+#
+# PROMPTS, POLICIES, BUDGETS, BLOCKS, DRAFT_LENS and LAW_SAMPLES choose a part, JSON another file for
+# the figures; arguments go to `rift verify`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
