@@ -76,7 +76,9 @@ class ExactLaw {
 
 std::string LawResult::summary() const {
   return fmt::format("{}: chi-square {:.2f} over {} cells, p = {:.4f}, {} answers, AL {:.2f}",
-                     holds() ? "the target's" : "NOT the target's",
+                     holds()    ? "the target's"
+                     : tested() ? "NOT the target's"
+                                : "NOT TESTED, too few answers (--law-samples)",
                      statistic,
                      cells,
                      p_value,

@@ -20,7 +20,9 @@ struct LawResult {
 
   /// Fixed before any run: a right implementation fails once in a thousand.
   static constexpr double kAlpha = 1e-3;
-  [[nodiscard]] bool holds() const { return p_value >= kAlpha; }
+  /// One cell always fits: so few answers show nothing.
+  [[nodiscard]] bool tested() const { return cells > 1; }
+  [[nodiscard]] bool holds() const { return tested() && p_value >= kAlpha; }
   [[nodiscard]] std::string summary() const;
   [[nodiscard]] boost::json::object to_json() const;
 };
