@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -25,17 +26,17 @@ constexpr std::uint64_t kRegionBytes = 4U << 20U;
 /// What every transport does, whatever moves the bytes.
 class TransportContract : public ::testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Transport> make(TransportOptions options) {
+  std::unique_ptr<Transport> make(TransportOptions options, boost::asio::io_context& io) {
 #ifdef RIFT_UCX
     if (GetParam() == "ucx") {
-      return make_ucx_transport(io_, std::move(options));
+      return make_ucx_transport(io, std::move(options));
     }
 #endif
-    return make_inproc_transport(io_, network_, std::move(options));
+    return make_inproc_transport(io, network_, std::move(options));
   }
 
   void start(Node& node, TransportOptions options, std::uint64_t bytes = kRegionBytes) {
-    node.transport = make(std::move(options));
+    node.transport = make(std::move(options), io_);
     node.region = node.transport->allocate(bytes);
   }
 
@@ -343,6 +344,46 @@ TEST_P(TransportContract, ConnectionsThatNobodySpeaksOnKeepNoPeerOut) {
   connect(draft_);
   ASSERT_TRUE(run_until([&] { return !draft_.ups.empty() && !score_.ups.empty(); },
                         std::chrono::seconds(3)));
+}
+
+// Whatever the connecting side has seen of it by then.
+TEST_P(TransportContract, ARefusalAtAnyMomentOfTheHandshakeIsOnlyAFailure) {
+  const char* lanes = std::getenv("UCX_TLS");
+  if (GetParam() != "ucx" || (lanes != nullptr && std::string_view(lanes) == "tcp")) {
+    GTEST_SKIP() << "keys of shared memory only";
+  }
+  for (int steps = 0; steps < 24; ++steps) {
+    SCOPED_TRACE(steps);
+    boost::asio::io_context score_io;
+    Node score;
+    Node draft;
+    auto options = options_of(Role::kScore, "score0");
+    options.require_transport = "rc";  // no lane of a test machine
+    score.transport = make(std::move(options), score_io);
+    draft.transport = make(options_of(Role::kDraft, "draft0"), io_);
+    port_ = score.transport->listen({"127.0.0.1", 0}, score.handler());
+    connect(draft);
+    for (int i = 0; i < steps; ++i) {
+      score_io.restart();
+      score_io.run_for(milliseconds(1));
+      io_.restart();
+      io_.run_one_for(milliseconds(1));
+    }
+    score_io.restart();
+    score_io.run_for(milliseconds(20));
+    const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+    while (draft.failures.empty() && Clock::now() < deadline) {
+      score_io.restart();
+      score_io.poll();
+      io_.restart();
+      io_.run_one_for(milliseconds(1));
+    }
+    ASSERT_FALSE(draft.failures.empty());
+    EXPECT_THAT(draft.failures[0].message(), HasSubstr("'rc'"));
+    draft.transport->stop();
+    score.transport->stop();
+    io_.restart();
+  }
 }
 
 TEST_P(TransportContract, TheSameSecretConnects) {

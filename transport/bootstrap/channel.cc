@@ -6,6 +6,8 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -360,6 +362,21 @@ void Channel::close(const Frame* last) {
   on_frame_ = nullptr;
   on_end_ = nullptr;
   authenticated_ = nullptr;
+  held_.reset();
+}
+
+void Channel::hold(std::shared_ptr<void> owner) {
+  if (open()) {
+    held_ = std::move(owner);
+  }
+}
+
+bool Channel::peer_hung_up() {
+  if (!open()) {
+    return true;
+  }
+  pollfd state{socket_->native_handle(), POLLRDHUP, 0};
+  return ::poll(&state, 1, 0) > 0;
 }
 
 }  // namespace rift::transport::bootstrap

@@ -43,6 +43,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   /// Ends the connection at once, with `last` as far as the socket takes it.
   void close(const Frame* last = nullptr);
 
+  /// Keeps `owner` until the connection is closed: what the peer was told of may not go sooner.
+  void hold(std::shared_ptr<void> owner);
+  /// Whether the peer has ended its side; frames that it sent before may still be unread.
+  [[nodiscard]] bool peer_hung_up();
+
   [[nodiscard]] const std::string& remote() const { return remote_; }
 
  private:
@@ -81,6 +86,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::array<std::uint8_t, 4> size_{};
   std::vector<std::byte> body_;
   std::deque<std::vector<std::byte>> writes_;
+  std::shared_ptr<void> held_;
 };
 
 }  // namespace rift::transport::bootstrap

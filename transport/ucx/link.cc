@@ -490,7 +490,8 @@ void Link::finish_draining() {
   const auto self = shared_from_this();
   state_ = State::kDone;
   regions_.clear();
-  scratch_.reset();
+  // UCX 1.13 crashes in a peer that opens the key of memory which is gone.
+  channel_->hold(std::exchange(scratch_, nullptr));
   core_->forget(id_);
   for (const auto& batch : std::exchange(batches_, {})) {
     batch->done(*end_);

@@ -127,6 +127,9 @@ void Link::connect_endpoint() {
     endpoint_ = nullptr;
     throw to_error(status, fmt::format("connecting to {}", remote_.node.node_id));
   }
+  if (channel_->peer_hung_up()) {
+    return;  // its memory may be gone; the channel says why
+  }
   for (auto& info : remote_.regions) {
     Rkey rkey = unpack_rkey(endpoint_, info.rkey);
     regions_.insert_or_assign(info.id, RemoteRegion{std::move(info), std::move(rkey)});
