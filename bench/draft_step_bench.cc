@@ -44,7 +44,7 @@ double median(std::vector<double> values) {
 /// One session whose history has `context` tokens.
 struct Session {
   std::int32_t context = 0;
-  draft::OpenWorkingSet open;
+  draft_node::OpenWorkingSet open;
   std::vector<double> step_seconds;  // mean of each round
 };
 
@@ -97,9 +97,9 @@ class StepBench {
     // Of the shortest context everything before the recent window fits: one draft round and a block
     // more, so that every session attends to its whole budget.
     session.context = context + options_.block + options_.draft_len;
-    draft::OpenWorkingSet& open = session.open;
+    draft_node::OpenWorkingSet& open = session.open;
     const std::int32_t longest = session.context + options_.draft_len + 1;
-    open.id = draft::WorkingSetId{sessions_.size() + 1};
+    open.id = draft_node::WorkingSetId{sessions_.size() + 1};
     open.layout = policy::plan_layout(spec_, engine_.geometry(), longest, options_.draft_len);
     open.recent = policy::plan_budget(spec_, longest).recent;
     open.offset = offset;
@@ -121,12 +121,12 @@ class StepBench {
 
   /// Rings filled, and blocks from all over the history in every entry.
   void fill(Session& session) {
-    const draft::OpenWorkingSet& open = session.open;
-    draft::DraftJob job = next_job(session);
+    const draft_node::OpenWorkingSet& open = session.open;
+    draft_node::DraftJob job = next_job(session);
     job.ring = {session.context - open.recent, session.context};
     const std::int32_t slots = open.layout.slots_per_head;
     const std::int32_t candidates = (session.context - open.recent) / open.layout.block;
-    draft::Wave wave;
+    draft_node::Wave wave;
     wave.covered = session.context;
     std::uint32_t slot = 0;
     for (std::int32_t layer = 0; layer < open.layout.geometry.layers; ++layer) {
@@ -146,8 +146,8 @@ class StepBench {
     check(engine_.run(job));
   }
 
-  [[nodiscard]] draft::DraftJob next_job(const Session& session) const {
-    draft::DraftJob job;
+  [[nodiscard]] draft_node::DraftJob next_job(const Session& session) const {
+    draft_node::DraftJob job;
     job.id = session.open.id;
     job.first = session.context;  // drafts of the round before are rolled back
     job.tokens = {1};
@@ -155,14 +155,14 @@ class StepBench {
     return job;
   }
 
-  static void check(const draft::DraftDone& done) {
+  static void check(const draft_node::DraftDone& done) {
     if (done.error) {
       throw Error(*done.error);
     }
   }
 
   double draft(Session& session) {
-    const draft::DraftDone done = engine_.run(next_job(session));
+    const draft_node::DraftDone done = engine_.run(next_job(session));
     check(done);
     return static_cast<double>(done.step_ns) * 1e-9 / static_cast<double>(done.steps);
   }
@@ -172,7 +172,7 @@ class StepBench {
   ThreadPool pool_;
   std::shared_ptr<const model::Weights> weights_;
   std::vector<std::byte> arena_;
-  draft::Engine engine_;
+  draft_node::Engine engine_;
   std::vector<Session> sessions_;
   std::mt19937 random_{7};
 };

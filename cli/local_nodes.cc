@@ -47,7 +47,7 @@ transport::TransportOptions LocalNodes::link_options(const transport::NodeInfo& 
 }
 
 void LocalNodes::start_score() {
-  score::ScoreNodeOptions o;
+  score_node::ScoreNodeOptions o;
   o.weights = options_.draft;
   o.engine.threads = options_.threads;
   o.engine.kv_dtype = options_.kv_dtype;
@@ -56,13 +56,13 @@ void LocalNodes::start_score() {
   score_link_ = transport::make_inproc_transport(
       io_,
       network_,
-      link_options(score::score_node_info(*options_.draft, options_.kv_dtype, "score0")));
-  score_ = std::make_unique<score::ScoreNode>(io_, *score_link_, o);
+      link_options(score_node::node_info(*options_.draft, options_.kv_dtype, "score0")));
+  score_ = std::make_unique<score_node::ScoreNode>(io_, *score_link_, o);
   score_->start({"score0", kScorePort});
 }
 
 void LocalNodes::start_draft() {
-  draft::DraftNodeOptions o;
+  draft_node::DraftNodeOptions o;
   o.weights = options_.draft;
   o.threads = options_.threads;
   o.memory_bytes = options_.draft_memory_bytes;
@@ -72,12 +72,13 @@ void LocalNodes::start_draft() {
   o.engine.kv_dtype = options_.kv_dtype;
   o.engine.mode = options_.mode;
   o.trace = draft_trace_.get();
-  draft_ = std::make_unique<draft::DraftNode>(
+  draft_ = std::make_unique<draft_node::DraftNode>(
       io_,
       transport::make_inproc_transport(
           io_,
           network_,
-          link_options(draft::node_info(*options_.draft, options_.kv_dtype, "draft0", kTokenizer))),
+          link_options(
+              draft_node::node_info(*options_.draft, options_.kv_dtype, "draft0", kTokenizer))),
       o);
   draft_->start({"draft0", kDraftPort});
   run_until([this] { return draft_->score_connected(); });
@@ -93,9 +94,7 @@ void LocalNodes::start_target() {
   o.threads = options_.threads;
   o.trace = target_trace_;
   target_link_ = transport::make_inproc_transport(
-      io_,
-      network_,
-      link_options(target_node::target_node_info(*options_.target, "target0", kTokenizer)));
+      io_, network_, link_options(target_node::node_info(*options_.target, "target0", kTokenizer)));
   target_ = std::make_unique<target_node::TargetNode>(io_, *target_link_, o);
   if (draft_) {
     std::optional<Status> connected;

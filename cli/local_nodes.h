@@ -23,7 +23,7 @@ struct LocalNodesOptions {
   std::int32_t max_draft_len = 31;
   std::uint64_t draft_memory_bytes = 0;  // 0: weights, scratch and draft_arena_bytes
   std::uint64_t draft_arena_bytes = 1ULL << 30U;
-  draft::RefreshMode refresh_mode = draft::RefreshMode::kStage;
+  draft_node::RefreshMode refresh_mode = draft_node::RefreshMode::kStage;
   int threads = 1;
   DType kv_dtype = DType::kF16;
   kernels::MatmulMode mode = kernels::MatmulMode::kQuantized;
@@ -60,8 +60,8 @@ class LocalNodes {
   transport::InprocNetwork network_;
   std::shared_ptr<Trace> score_trace_, draft_trace_, target_trace_;  // shared with their nodes
   std::unique_ptr<transport::Transport> score_link_, target_link_;
-  std::unique_ptr<score::ScoreNode> score_;
-  std::unique_ptr<draft::DraftNode> draft_;
+  std::unique_ptr<score_node::ScoreNode> score_;
+  std::unique_ptr<draft_node::DraftNode> draft_;
   std::unique_ptr<target_node::TargetNode> target_;
 };
 

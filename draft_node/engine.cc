@@ -10,7 +10,7 @@
 #include <numeric>
 #include <utility>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 std::uint64_t nanoseconds_since(TimePoint start) {
@@ -201,4 +201,4 @@ TokenId Engine::choose(Context& session, DraftDone& done) {
   return token;
 }
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 struct EngineOptions {
   std::int32_t max_batch = 64;  // tokens of one pass (prefill, catching up)
@@ -76,4 +76,4 @@ class Engine {
   std::map<WorkingSetId, std::unique_ptr<Context>> contexts_;
 };
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

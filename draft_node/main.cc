@@ -29,7 +29,7 @@
 #include <string>
 #include <thread>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 constexpr int kExitUsage = 2;
@@ -229,12 +229,12 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace rift::draft
+}  // namespace rift::draft_node
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    return rift::draft::run(argc, argv);
+    return rift::draft_node::run(argc, argv);
   } catch (const std::exception& error) {
     rift::log().error("{}", error.what());
     return 1;

@@ -16,7 +16,7 @@
 #include <utility>
 #include <variant>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 constexpr std::chrono::milliseconds kConnectDeadline{10000};
@@ -327,4 +327,4 @@ void DraftNode::trace_draft(const DraftDone& done) {
                         {"steps", static_cast<std::int64_t>(done.steps)}});
 }
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

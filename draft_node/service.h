@@ -18,7 +18,7 @@
 #include <optional>
 #include <string>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 struct DraftNodeOptions {
   std::shared_ptr<const model::Weights> weights;
@@ -105,4 +105,4 @@ class DraftNode {
   ComputeThread compute_;
 };
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 WorkingSet::WorkingSet(const WorkingSetParams& params, std::span<std::byte> memory)
     : params_(params), memory_(memory), table_(params.layout) {
@@ -197,4 +197,4 @@ void WorkingSet::add_ring_run(std::int32_t layer, std::int32_t head, Position be
                    end - begin});
 }
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 struct WorkingSetParams {
   WorkingSetLayout layout;
@@ -98,4 +98,4 @@ class WorkingSet : public model::AttentionBackend {
   std::vector<std::int32_t> visible_;     // [T]
 };
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

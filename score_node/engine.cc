@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 std::uint64_t nanoseconds_since(TimePoint begin) {
@@ -150,4 +150,4 @@ Packed ScoreEngine::run(const Pack& job, std::span<std::byte> buffer) {
   });
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -13,7 +13,7 @@
 #include <memory>
 #include <span>
 
-namespace rift::score {
+namespace rift::score_node {
 
 struct EngineOptions {
   int threads = 1;
@@ -51,4 +51,4 @@ class ScoreEngine {
   HistoryStore histories_;
 };
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 std::int32_t ring_positions(std::int32_t window, std::int32_t capacity) {
@@ -105,4 +105,4 @@ std::uint64_t ScoreHistory::capacity_bytes(const model::ModelConfig& config,
          ring * static_cast<std::uint64_t>(row_floats(config) * config.layers) * sizeof(float);
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 /// Full KV history of one session, and the newest queries of every layer, which the scores are
 /// computed with. Keeps `kQuerySlack` more queries than the observation window, so that a history
@@ -65,4 +65,4 @@ class ScoreHistory final : public model::KvCache {
   Position queries_begin_ = 0;
 };
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace rift::score {
+namespace rift::score_node {
 
 HistoryStore::HistoryStore(const model::ModelConfig& config, DType dtype, std::uint64_t max_bytes)
     : config_(config), dtype_(dtype), max_bytes_(max_bytes) {}
@@ -95,4 +95,4 @@ void HistoryStore::release(const ReleaseHistory& job) {
   }
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 /// The histories of open sessions, and those of closed ones for as long as there is room: a new
 /// session that begins with the same tokens takes one over. Memory is bounded by what all of them
@@ -48,4 +48,4 @@ class HistoryStore {
   std::list<Cached> cached_;  // the one used last is at the front
 };
 
-}  // namespace rift::score
+}  // namespace rift::score_node

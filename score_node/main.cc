@@ -23,7 +23,7 @@
 #include <string>
 #include <thread>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 constexpr int kExitUsage = 2;
@@ -73,7 +73,7 @@ void report_ready(int fd, std::uint16_t port) {
 
 transport::TransportOptions link_options(const Options& options, const ScoreNodeOptions& node) {
   transport::TransportOptions link;
-  link.node = score_node_info(*node.weights, node.engine.kv_dtype, options.node_id);
+  link.node = node_info(*node.weights, node.engine.kv_dtype, options.node_id);
   link.node.version = RIFT_VERSION;
   link.secret = read_secret(options.secret_file);
   link.require_transport = options.require_transport;
@@ -163,12 +163,12 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace rift::score
+}  // namespace rift::score_node
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    return rift::score::run(argc, argv);
+    return rift::score_node::run(argc, argv);
   } catch (const std::exception& error) {
     rift::log().error("{}", error.what());
     return 1;

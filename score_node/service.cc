@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <variant>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 CoreOptions core_options(const ScoreNodeOptions& options) {
@@ -52,9 +52,9 @@ void log_message(const transport::Message& message) {
 
 }  // namespace
 
-transport::NodeInfo score_node_info(const model::Weights& weights,
-                                    DType kv_dtype,
-                                    const std::string& node_id) {
+transport::NodeInfo node_info(const model::Weights& weights,
+                              DType kv_dtype,
+                              const std::string& node_id) {
   transport::NodeInfo info;
   info.role = transport::Role::kScore;
   info.node_id = node_id;
@@ -221,4 +221,4 @@ std::span<std::byte> ScoreNode::chunk(std::uint32_t index) const {
   return buffer_->bytes().subspan(index * options_.send_chunk_bytes, options_.send_chunk_bytes);
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

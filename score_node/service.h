@@ -18,7 +18,7 @@
 #include <string>
 #include <utility>
 
-namespace rift::score {
+namespace rift::score_node {
 
 struct ScoreNodeOptions {
   std::shared_ptr<const model::Weights> weights;  // shared with other nodes of the process
@@ -29,9 +29,9 @@ struct ScoreNodeOptions {
 };
 
 /// How this node introduces itself to draft nodes.
-[[nodiscard]] transport::NodeInfo score_node_info(const model::Weights& weights,
-                                                  DType kv_dtype,
-                                                  const std::string& node_id);
+[[nodiscard]] transport::NodeInfo node_info(const model::Weights& weights,
+                                            DType kv_dtype,
+                                            const std::string& node_id);
 
 /// The score node: joins the core, the engine on its own compute thread, and the links to draft
 /// nodes. Thread: the loop of `io`. `io` and `transport` outlive it; the transport has not been
@@ -83,4 +83,4 @@ class ScoreNode {
   ComputeThread compute_;                                       // last: its jobs use what is above
 };
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -175,7 +175,7 @@ int serve(const Options& options) {
       options.model, {options.pre.empty() ? std::nullopt : std::optional(options.pre)});
 
   transport::TransportOptions link;
-  link.node = target_node_info(*node_opts.weights, options.node_id, std::string(tokenizer->hash()));
+  link.node = node_info(*node_opts.weights, options.node_id, std::string(tokenizer->hash()));
   link.node.version = RIFT_VERSION;
   link.secret = read_secret(options.secret_file);
   link.require_transport = options.require_transport;

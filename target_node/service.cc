@@ -24,9 +24,9 @@ CoreOptions core_options(const NodeOptions& options) {
 
 }  // namespace
 
-transport::NodeInfo target_node_info(const model::Weights& weights,
-                                     const std::string& node_id,
-                                     const std::string& tokenizer_hash) {
+transport::NodeInfo node_info(const model::Weights& weights,
+                              const std::string& node_id,
+                              const std::string& tokenizer_hash) {
   transport::NodeInfo info;
   info.role = transport::Role::kTarget;
   info.node_id = node_id;

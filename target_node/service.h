@@ -29,9 +29,9 @@ struct NodeOptions {
 };
 
 /// What a target says about itself in the handshake; `tokenizer_hash` as model::Tokenizer gives it.
-[[nodiscard]] transport::NodeInfo target_node_info(const model::Weights& weights,
-                                                   const std::string& node_id,
-                                                   const std::string& tokenizer_hash);
+[[nodiscard]] transport::NodeInfo node_info(const model::Weights& weights,
+                                            const std::string& node_id,
+                                            const std::string& tokenizer_hash);
 
 /// The target: joins the core, the model on its own compute thread, and the link to a draft node.
 /// Thread: the loop of `io`. `io` and `transport` outlive it.

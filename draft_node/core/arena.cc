@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 std::uint64_t whole_pages(std::uint64_t bytes) {
@@ -141,4 +141,4 @@ std::int32_t largest_budget(const ArenaRequest& request, std::uint64_t bytes) {
   return low;
 }
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 /// How device.memory_bytes is divided at start. Value type.
 struct ArenaBudget {
@@ -67,4 +67,4 @@ class Arena {
 /// Cost: O(log B) layouts.
 [[nodiscard]] std::int32_t largest_budget(const ArenaRequest& request, std::uint64_t bytes);
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

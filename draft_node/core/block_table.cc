@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 using transport::TableUpdate;
 
@@ -164,4 +164,4 @@ Status BlockTable::check_blocks(const std::vector<TableEntry>& entries,
   return {};
 }
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

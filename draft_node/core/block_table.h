@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 /// What one entry of the table attends to. count = 0: nothing.
 struct TableEntry {
@@ -50,4 +50,4 @@ class BlockTable {
   std::vector<TableEntry> entries_;  // [L, G, slots_per_head]
 };
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

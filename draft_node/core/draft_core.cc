@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 using transport::CloseSession;
 using transport::OpenSession;
@@ -459,4 +459,4 @@ transport::ArenaUse DraftCore::arena_use(const Session& session) const {
   return use;
 }
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 enum class RefreshMode : std::uint8_t {
   kStage,  // drafting goes on with the old table until the new one is complete
@@ -129,4 +129,4 @@ class DraftCore {
   std::vector<Action> out_;
 };
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 using transport::CloseSession;
 using transport::Commit;
@@ -387,4 +387,4 @@ bool DraftCore::end_score_writes(SessionId id) {
   return !ended.empty();
 }
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 /// Where the score node stands with one session.
 enum class ScoreState : std::uint8_t {
@@ -101,4 +101,4 @@ struct Session {
   [[nodiscard]] std::int32_t history() const { return committed() - (verdict_seen ? 1 : 0); }
 };
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

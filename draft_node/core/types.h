@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 /// A connected target; given by the service, never used again after it is lost.
 enum class TargetId : std::uint64_t {};
@@ -140,4 +140,4 @@ using Action = std::variant<SendTarget,
                             Note,
                             RefreshSwapped>;
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -3,7 +3,7 @@
 
 #include "common/check.h"
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 std::size_t cast(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -63,4 +63,4 @@ void BlockMirror::mark_stale(Position position) {
   }
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

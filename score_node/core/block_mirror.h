@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 /// What the score node knows of the draft's block table [L, G, slots_per_head], and of the slots
 /// that writes are under way to. Value type.
@@ -45,4 +45,4 @@ class BlockMirror {
   std::vector<bool> used_;      // [slot_count]: named by the table or by a wave under way
 };
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 // Bounds what one peer's numbers make this node allocate: a table entry of each slot is kept.
@@ -106,4 +106,4 @@ Status check_open(const transport::ScoreOpen& open, const OpenLimits& limits) {
   return check_tokens(open.tokens, limits.vocab);
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace rift::score {
+namespace rift::score_node {
 
 /// What a session must agree with.
 struct OpenLimits {
@@ -24,4 +24,4 @@ struct OpenLimits {
 /// Errors: kOutOfRange for an id outside [0, vocab).
 [[nodiscard]] Status check_tokens(std::span<const TokenId> tokens, std::int32_t vocab);
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -9,7 +9,7 @@
 #include <map>
 #include <tuple>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 using transport::TableUpdate;
@@ -144,4 +144,4 @@ std::vector<TableUpdate> next_wave(RefreshPlan& plan, std::span<const std::uint3
   return updates;
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 /// A block that the draft node lacks, and the table entry that will name it.
 struct Placement {
@@ -43,4 +43,4 @@ struct RefreshPlan {
 [[nodiscard]] std::vector<transport::TableUpdate> next_wave(
     RefreshPlan& plan, std::span<const std::uint32_t> free_slots);
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 std::uint64_t nanoseconds(TimePoint from, TimePoint to) {
@@ -488,4 +488,4 @@ std::uint32_t ScoreCore::drop(Session& session) {
   return writes;
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 struct CoreOptions {
   KvGeometry geometry;           // of the model
@@ -90,4 +90,4 @@ class ScoreCore {
   std::vector<Action> actions_;
 };
 
-}  // namespace rift::score
+}  // namespace rift::score_node

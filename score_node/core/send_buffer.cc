@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace rift::score {
+namespace rift::score_node {
 
 std::optional<std::uint32_t> SendBuffer::start_next() {
   const auto chunk = std::find(chunks_.begin(), chunks_.end(), std::nullopt);
@@ -60,4 +60,4 @@ bool SendBuffer::idle() const {
          std::all_of(chunks_.begin(), chunks_.end(), [](const auto& load) { return !load; });
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 /// Chunks of the registered send buffer and the batches that wait for one, first come first served
 /// over all sessions. A chunk is packed, then written, then free again; it stays taken until its
@@ -50,4 +50,4 @@ class SendBuffer {
   std::map<PeerId, std::uint32_t> orphans_;  // writes under way without a session
 };
 
-}  // namespace rift::score
+}  // namespace rift::score_node

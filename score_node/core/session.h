@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 /// One refresh, from request to the last wave's installation.
 struct Refresh {
@@ -87,4 +87,4 @@ struct Session {
   }
 };
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 using transport::TableUpdate;
@@ -115,4 +115,4 @@ std::vector<Batch> plan_transfer(const WorkingSetLayout& layout,
   return batcher.take();
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 /// What one chunk of the send buffer carries. Offsets are relative to the chunk.
 struct Batch {
@@ -35,4 +35,4 @@ struct RingRange {
                                                const RingRange& ring,
                                                std::uint64_t chunk_bytes);
 
-}  // namespace rift::score
+}  // namespace rift::score_node

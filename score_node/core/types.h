@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 /// A connected draft node; given by the service, never used again after it is lost.
 enum class PeerId : std::uint64_t {};
@@ -142,4 +142,4 @@ struct PutDone {
 using Event =
     std::variant<PeerMessage, PeerLost, HistoryOpened, Ingested, Selected, Packed, PutDone>;
 
-}  // namespace rift::score
+}  // namespace rift::score_node

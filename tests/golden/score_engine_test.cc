@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 using rift::testing::Tensor;
@@ -258,4 +258,4 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints,
                          ::testing::Values("llama", "llama_tied", "qwen2", "qwen3"));
 
 }  // namespace
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -18,10 +18,10 @@
 namespace rift {
 namespace {
 
-using draft::DraftNode;
-using draft::DraftNodeOptions;
-using score::ScoreNode;
-using score::ScoreNodeOptions;
+using draft_node::DraftNode;
+using draft_node::DraftNodeOptions;
+using score_node::ScoreNode;
+using score_node::ScoreNodeOptions;
 using transport::Role;
 using transport::test::run_until;
 
@@ -51,7 +51,7 @@ class DraftScoreTest : public ::testing::Test {
 
   transport::TransportOptions link(Role role, const std::string& name) const {
     transport::TransportOptions options;
-    options.node = draft::node_info(*weights_, DType::kF32, name, "tokenizer");
+    options.node = draft_node::node_info(*weights_, DType::kF32, name, "tokenizer");
     options.node.role = role;
     return options;
   }
@@ -75,7 +75,7 @@ class DraftScoreTest : public ::testing::Test {
       score_transport_.reset();
     }
   }
-  void start_draft(draft::RefreshMode mode, bool with_score) {
+  void start_draft(draft_node::RefreshMode mode, bool with_score) {
     DraftNodeOptions options;
     options.weights = weights_;
     options.arena_bytes = 4U << 20U;
@@ -165,7 +165,7 @@ class DraftScoreTest : public ::testing::Test {
 
 TEST_F(DraftScoreTest, StreamedKeysAndValuesGiveTheReferencesTokens) {
   start_score("score");
-  start_draft(draft::RefreshMode::kPause, true);
+  start_draft(draft_node::RefreshMode::kPause, true);
   const transport::SessionReady ready = open();
   EXPECT_TRUE(ready.score_attached);
   EXPECT_GT(ready.score_history_bytes, 0U);
@@ -192,7 +192,7 @@ TEST_F(DraftScoreTest, StreamedKeysAndValuesGiveTheReferencesTokens) {
 
 TEST_F(DraftScoreTest, RefreshesWhileDraftingGoesOn) {
   start_score("score");
-  start_draft(draft::RefreshMode::kStage, true);
+  start_draft(draft_node::RefreshMode::kStage, true);
   open();
   while (more()) {
     ASSERT_TRUE(round());
@@ -203,7 +203,7 @@ TEST_F(DraftScoreTest, RefreshesWhileDraftingGoesOn) {
 
 TEST_F(DraftScoreTest, AScoreNodeThatComesBackIsUsedAgain) {
   start_score("first");
-  start_draft(draft::RefreshMode::kPause, true);
+  start_draft(draft_node::RefreshMode::kPause, true);
   open();
   ASSERT_TRUE(round());
   network_.kill("first");

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 using rift::testing::Tensor;
@@ -57,7 +57,7 @@ class ScoreNodeTest : public ::testing::Test {
     options.send_chunks = 2;
     options.send_chunk_bytes = 4096;
     transport::TransportOptions link;
-    link.node = score_node_info(*options.weights, DType::kF32, "score0");
+    link.node = node_info(*options.weights, DType::kF32, "score0");
     link.node.version = "0.1.0";
     link.node.incarnation = {1};
     geometry_ = link.node.geometry;
@@ -221,4 +221,4 @@ TEST_F(ScoreNodeTest, StopsInTheMiddleOfWork) {
 }
 
 }  // namespace
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -104,7 +104,7 @@ TEST_P(TinyLossless, EveryPolicyBudgetBlockAndDraftLengthGivesTheTargetsTokens) 
 
 TEST_P(TinyLossless, RefreshesInWavesAndAfterEveryTokenChangeNothing) {
   std::uint32_t most_waves = 0;
-  for (const auto mode : {draft::RefreshMode::kStage, draft::RefreshMode::kPause}) {
+  for (const auto mode : {draft_node::RefreshMode::kStage, draft_node::RefreshMode::kPause}) {
     const auto nodes = tiny_nodes(GetParam(), mode);
     for (const std::int32_t delta : {1, 8}) {
       for (const std::int32_t staging : {0, 1, 100}) {
@@ -117,7 +117,7 @@ TEST_P(TinyLossless, RefreshesInWavesAndAfterEveryTokenChangeNothing) {
         EXPECT_THAT(outcome.tokens, ElementsAreArray(expected)) << delta << " " << staging;
         EXPECT_EQ(outcome.draft_error, "");
         // Staged, a refresh may arrive after the answer's last round.
-        if (mode == draft::RefreshMode::kPause) {
+        if (mode == draft_node::RefreshMode::kPause) {
           EXPECT_GT(outcome.progress.refreshes, 0U) << delta << " " << staging;
         }
         for (const transport::RefreshRecord& refresh : outcome.draft_closed.refreshes) {

@@ -31,7 +31,7 @@ struct TinyPair {
 
 /// Three nodes for prompts and answers of up to 256 tokens.
 inline std::unique_ptr<cli::LocalNodes> tiny_nodes(
-    const TinyPair& pair, draft::RefreshMode refresh_mode = draft::RefreshMode::kStage) {
+    const TinyPair& pair, draft_node::RefreshMode refresh_mode = draft_node::RefreshMode::kStage) {
   init_logging("test", "error");  // thousands of sessions
   cli::LocalNodesOptions options;
   options.target = tiny_weights(pair.target);

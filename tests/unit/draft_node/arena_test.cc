@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 using ::testing::HasSubstr;
@@ -130,4 +130,4 @@ TEST(Arena, NeverOverlapsRangesUnderRandomOpeningAndClosing) {
 }
 
 }  // namespace
-}  // namespace rift::draft
+}  // namespace rift::draft_node

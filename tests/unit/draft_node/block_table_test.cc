@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 using transport::TableUpdate;
@@ -154,4 +154,4 @@ TEST(BlockTable, KeepsItsInvariantsUnderRandomWaves) {
 }
 
 }  // namespace
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 
 inline constexpr TargetId kTarget{7};
 inline constexpr SessionId kSession{42};
@@ -182,4 +182,4 @@ struct CoreWorld {
   std::uint32_t round = 0;
 };
 
-}  // namespace rift::draft
+}  // namespace rift::draft_node

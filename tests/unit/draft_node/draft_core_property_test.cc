@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 /// What the engine's ring would hold, token by token; checks each job as it comes.
@@ -268,4 +268,4 @@ TEST_P(CoreProperty, EveryRoundContinuesTheCommittedSequence) {
 INSTANTIATE_TEST_SUITE_P(Seeds, CoreProperty, ::testing::Range(0, 24));
 
 }  // namespace
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -9,7 +9,7 @@
 #include <limits>
 #include <string>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 using namespace std::chrono_literals;
@@ -593,4 +593,4 @@ TEST(DraftCore, ClosingReportsTotals) {
 }
 
 }  // namespace
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -15,7 +15,7 @@
 #include <numeric>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 using ::testing::ElementsAreArray;
@@ -228,4 +228,4 @@ TEST_F(EngineTest, PenaltiesSeeCommittedTokensAndOwnDrafts) {
 }
 
 }  // namespace
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 using ::testing::ElementsAreArray;
@@ -225,4 +225,4 @@ TEST_F(DraftNodeTest, StopsInTheMiddleOfARound) {
 }
 
 }  // namespace
-}  // namespace rift::draft
+}  // namespace rift::draft_node

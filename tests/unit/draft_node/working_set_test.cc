@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace rift::draft {
+namespace rift::draft_node {
 namespace {
 
 constexpr std::int32_t kLayers = 2;
@@ -369,4 +369,4 @@ TEST(WorkingSet, RefusesABadWaveWithoutChange) {
 }
 
 }  // namespace
-}  // namespace rift::draft
+}  // namespace rift::draft_node

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace rift::score {
+namespace rift::score_node {
 
 CoreOptions small_options() {
   CoreOptions options;
@@ -274,4 +274,4 @@ Event CoreRig::run(const Pack& job) {
   return Packed{job.session, job.chunk, 5, {}};
 }
 
-}  // namespace rift::score
+}  // namespace rift::score_node

@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 
 inline constexpr KvGeometry kGeometry{2, 2, 8, DType::kF32};
 inline constexpr std::int32_t kVocab = 1000;
@@ -91,4 +91,4 @@ class CoreRig {
 
 [[nodiscard]] CoreOptions small_options();
 
-}  // namespace rift::score
+}  // namespace rift::score_node

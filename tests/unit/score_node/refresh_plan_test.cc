@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 using ::testing::ElementsAre;
@@ -162,4 +162,4 @@ TEST(TransferPlan, BatchesFillChunksWithoutExceedingThem) {
 }
 
 }  // namespace
-}  // namespace rift::score
+}  // namespace rift::score_node

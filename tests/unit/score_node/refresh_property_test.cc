@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 struct Shape {
@@ -137,4 +137,4 @@ INSTANTIATE_TEST_SUITE_P(Shapes,
                                            Shape{2, 1, 0, 0.5F, true}));
 
 }  // namespace
-}  // namespace rift::score
+}  // namespace rift::score_node

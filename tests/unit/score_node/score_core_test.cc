@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace rift::score {
+namespace rift::score_node {
 namespace {
 
 using ::testing::HasSubstr;
@@ -411,4 +411,4 @@ TEST_F(ScoreCoreTest, StagesAreTimed) {
 }
 
 }  // namespace
-}  // namespace rift::score
+}  // namespace rift::score_node
