@@ -18,6 +18,12 @@ constexpr auto kStartLimit = 30s;
 // The three nodes were given one vocabulary by whoever opened the models.
 constexpr const char* kTokenizer = "shared";
 
+transport::TransportOptions link_options(const transport::NodeInfo& node) {
+  transport::TransportOptions link;
+  link.node = node;
+  return link;
+}
+
 std::shared_ptr<Trace> open_trace(const std::string& file, const char* node) {
   return file.empty() ? nullptr : std::make_shared<Trace>(file + "." + node, node);
 }
@@ -38,13 +44,6 @@ LocalNodes::LocalNodes(const LocalNodesOptions& options)
 }
 
 LocalNodes::~LocalNodes() { stop(); }
-
-transport::TransportOptions LocalNodes::link_options(const transport::NodeInfo& node) const {
-  transport::TransportOptions link;
-  link.node = node;
-  link.node.version = RIFT_VERSION;
-  return link;
-}
 
 void LocalNodes::start_score() {
   score_node::ScoreNodeOptions o;

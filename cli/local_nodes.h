@@ -50,7 +50,6 @@ class LocalNodes {
 
  private:
   void run_until(const std::function<bool()>& done);
-  transport::TransportOptions link_options(const transport::NodeInfo& node) const;
   void start_score();
   void start_draft();
   void start_target();

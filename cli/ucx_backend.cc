@@ -77,6 +77,9 @@ class UcxBackend : public Backend {
     if (options_.exact) {
       arguments.emplace_back("--exact");
     }
+    if (!options_.pre.empty()) {
+      arguments.insert(arguments.end(), {"--pre", options_.pre});
+    }
     return arguments;
   }
 
@@ -90,9 +93,6 @@ class UcxBackend : public Backend {
     auto arguments = common_arguments("draft");
     arguments.insert(arguments.end(),
                      {"-md", options_.draft_model, "--listen", "127.0.0.1:0", "--score", score});
-    if (!options_.pre.empty()) {
-      arguments.insert(arguments.end(), {"--tokenizer-pre", options_.pre});
-    }
     if (options_.draft_memory_bytes != 0) {
       arguments.insert(arguments.end(),
                        {"--memory-bytes", std::to_string(options_.draft_memory_bytes)});
@@ -153,9 +153,6 @@ void UcxBackend::start_target(const std::string& draft) {
                     std::to_string(options_.context),
                     "--max-draft-len",
                     std::to_string(options_.max_draft_len)});
-  if (!options_.pre.empty()) {
-    arguments.insert(arguments.end(), {"--pre", options_.pre});
-  }
   if (!draft.empty()) {
     arguments.insert(arguments.end(), {"--draft", draft});
   }

@@ -12,7 +12,6 @@
 #include <sys/resource.h>
 
 #include <chrono>
-#include <random>
 #include <utility>
 #include <variant>
 
@@ -49,14 +48,7 @@ transport::NodeInfo node_info(const model::Weights& weights,
                               DType kv_dtype,
                               const std::string& node_id,
                               const std::string& tokenizer_hash) {
-  transport::NodeInfo info;
-  info.role = transport::Role::kDraft;
-  info.node_id = node_id;
-  std::random_device random;
-  for (std::uint8_t& byte : info.incarnation) {
-    byte = static_cast<std::uint8_t>(random());
-  }
-  info.version = RIFT_VERSION;
+  transport::NodeInfo info = transport::make_node_info(transport::Role::kDraft, node_id);
   info.model_name = weights.config.name;
   info.model_fingerprint = weights.fingerprint;
   info.tokenizer_hash = tokenizer_hash;

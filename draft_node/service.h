@@ -35,7 +35,7 @@ struct DraftNodeOptions {
 };
 
 /// What a draft node says about itself in the handshake. `tokenizer_hash` as model::Tokenizer gives
-/// it; `incarnation` is drawn at random.
+/// it.
 [[nodiscard]] transport::NodeInfo node_info(const model::Weights& weights,
                                             DType kv_dtype,
                                             const std::string& node_id,

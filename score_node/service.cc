@@ -55,9 +55,7 @@ void log_message(const transport::Message& message) {
 transport::NodeInfo node_info(const model::Weights& weights,
                               DType kv_dtype,
                               const std::string& node_id) {
-  transport::NodeInfo info;
-  info.role = transport::Role::kScore;
-  info.node_id = node_id;
+  transport::NodeInfo info = transport::make_node_info(transport::Role::kScore, node_id);
   info.model_name = weights.config.name;
   info.model_fingerprint = weights.fingerprint;
   info.geometry = {

@@ -1,28 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/arguments.h"
-#include "common/log.h"
 #include "model/tokenizer.h"
 #include "target_node/json.h"
 #include "target_node/service.h"
+#include "transport/node_process.h"
 #include "transport/ucx/ucx_transport.h"
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/read_until.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/streambuf.hpp>
 #include <boost/json.hpp>
-#include <spdlog/spdlog.h>
 
-#include <sys/prctl.h>
 #include <unistd.h>
 
-#include <csignal>
-#include <fstream>
+#include <cstdio>
 #include <istream>
 #include <memory>
-#include <optional>
 #include <string>
 
 namespace rift::target_node {
@@ -31,20 +25,12 @@ namespace {
 namespace json = boost::json;
 
 struct Options {
+  transport::NodeProcessOptions process;
   std::string model;
   std::string draft;
-  std::string node_id = "target0";
-  std::string secret_file;
-  std::string require_transport;
-  std::string log_level;
-  std::string trace;
-  std::string pre;
   std::int32_t context = 8192;
   std::int32_t max_draft_len = 31;
-  int threads = 2;
   int connect_seconds = 30;
-  bool exact = false;
-  bool die_with_parent = false;
 };
 
 /// Requests in on standard input, events out on standard output (json.h).
@@ -144,55 +130,36 @@ class LineServer {
   bool ended_ = false;  // standard input
 };
 
-std::string read_secret(const std::string& path) {
-  if (path.empty()) {
-    return {};
-  }
-  std::ifstream file(path);
-  std::string secret;
-  if (!std::getline(file, secret) || secret.empty()) {
-    throw fail(Errc::kNotFound, "secret file {}: cannot be read or is empty", path);
-  }
-  return secret;
-}
-
 NodeOptions node_options(const Options& options) {
   NodeOptions node;
   node.weights = model::load_weights(options.model);
   node.engine.max_context = options.context;
   node.engine.max_draft_len = options.max_draft_len;
-  node.engine.mode = options.exact ? kernels::MatmulMode::kExact : kernels::MatmulMode::kQuantized;
-  node.threads = options.threads;
-  if (!options.trace.empty()) {
-    node.trace = std::make_shared<Trace>(options.trace, "target");
-  }
+  node.engine.mode =
+      options.process.exact ? kernels::MatmulMode::kExact : kernels::MatmulMode::kQuantized;
+  node.threads = options.process.threads;
+  node.trace = open_trace(options.process, transport::Role::kTarget);
   return node;
 }
 
+transport::NodeInfo describe(const Options& options, const NodeOptions& node) {
+  model::Tokenizer::Options tokenizer;
+  if (!options.process.pre.empty()) {
+    tokenizer.pre = options.process.pre;
+  }
+  return node_info(*node.weights,
+                   options.process.node_id,
+                   std::string(model::Tokenizer::open(options.model, tokenizer)->hash()));
+}
+
 int serve(const Options& options) {
-  const NodeOptions node_opts = node_options(options);
-  const auto tokenizer = model::Tokenizer::open(
-      options.model, {options.pre.empty() ? std::nullopt : std::optional(options.pre)});
-
-  transport::TransportOptions link;
-  link.node = node_info(*node_opts.weights, options.node_id, std::string(tokenizer->hash()));
-  link.node.version = RIFT_VERSION;
-  link.secret = read_secret(options.secret_file);
-  link.require_transport = options.require_transport;
-
+  const NodeOptions settings = node_options(options);
   boost::asio::io_context io(1);
-  const auto transport = transport::make_ucx_transport(io, link);
-  TargetNode node(io, *transport, node_opts);
+  const auto transport =
+      transport::make_ucx_transport(io, link_options(options.process, describe(options, settings)));
+  TargetNode node(io, *transport, settings);
   LineServer server(io, node);
-
-  bool interrupted = false;
-  boost::asio::signal_set signals(io, SIGINT, SIGTERM);
-  signals.async_wait([&](const boost::system::error_code& error, int) {
-    if (!error) {
-      interrupted = true;
-      io.stop();
-    }
-  });
+  const transport::StopSignals signals(io);
 
   if (options.draft.empty()) {
     server.ready({}, false);
@@ -204,58 +171,37 @@ int serve(const Options& options) {
   io.run();
   node.stop();
   transport->stop();
-  return interrupted ? 130 : 0;
+  return signals.exit_code();
+}
+
+void add_options(CLI::App& app, Options& o) {
+  app.add_option("-m,--model", o.model, "target model")->required();
+  app.add_option("--draft", o.draft, "HOST:PORT of the draft node; none: plain decoding");
+  app.add_option("--ctx", o.context, "longest prompt and answer, tokens")
+      ->check(CLI::Range(2, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--max-draft-len", o.max_draft_len, "largest draft length")
+      ->check(CLI::Range(1, 255))
+      ->capture_default_str();
+  app.add_option("--connect-seconds", o.connect_seconds, "how long to look for the draft node")
+      ->capture_default_str();
+  add_node_options(app, o.process, "target0");
 }
 
 int run(int argc, char** argv) {
   CLI::App app{"Verifies drafts with the full model; requests and events are JSON lines",
                "target_node"};
-  Options o;
-  app.add_option("-m,--model", o.model, "target model")->required();
-  app.add_option("--draft", o.draft, "HOST:PORT of the draft node; none: plain decoding");
-  app.add_option("--ctx", o.context, "longest prompt and answer, tokens")
-      ->check(CLI::Range(2, 1 << 24));
-  app.add_option("--max-draft-len", o.max_draft_len, "largest draft length")
-      ->check(CLI::Range(1, 255));
-  app.add_option("--threads", o.threads, "CPU threads")->check(CLI::Range(1, 1024));
-  app.add_option("--connect-seconds", o.connect_seconds, "how long to look for the draft node");
-  app.add_option("--node-id", o.node_id, "name in logs and to peers");
-  app.add_option("--secret-file", o.secret_file, "shared secret; without one: loopback only");
-  app.add_option("--require-transport", o.require_transport, "refuse links without this transport");
-  app.add_option("--pre", o.pre, "pre-tokenizer, where the file's is unknown");
-  app.add_option("--trace", o.trace, "write trace events to this file");
-  app.add_option("--log-level", o.log_level, "trace, debug, info, warn, error, off");
-  app.add_flag("--exact", o.exact, "f32 arithmetic instead of 8-bit activations");
-  app.add_flag("--die-with-parent", o.die_with_parent, "end when the starting process ends");
-  app.set_version_flag("--version", RIFT_VERSION);
+  Options options;
+  add_options(app, options);
   app.footer(
       "Examples:\n"
       "  target_node -m target.gguf --draft 127.0.0.1:7002\n"
       "  echo '{\"op\":\"generate\",\"request\":{\"prompt\":[9707],\"max_tokens\":8}}' | "
       "target_node -m target.gguf");
-  try {
-    app.parse(command_line(argc, argv));
-  } catch (const CLI::ParseError& error) {
-    const bool shown = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-    app.exit(error);
-    return shown ? 0 : 2;
-  }
-  if (o.die_with_parent) {
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  }
-  init_logging(o.node_id, o.log_level);
-  return serve(o);
+  return run_node(app, argc, argv, options.process, [&] { return serve(options); });
 }
 
 }  // namespace
 }  // namespace rift::target_node
 
-int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);
-  try {
-    return rift::target_node::run(argc, argv);
-  } catch (const std::exception& error) {
-    rift::log().error("{}", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return rift::target_node::run(argc, argv); }

@@ -6,7 +6,6 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
-#include <random>
 #include <utility>
 
 namespace rift::target_node {
@@ -27,16 +26,10 @@ CoreOptions core_options(const NodeOptions& options) {
 transport::NodeInfo node_info(const model::Weights& weights,
                               const std::string& node_id,
                               const std::string& tokenizer_hash) {
-  transport::NodeInfo info;
-  info.role = transport::Role::kTarget;
-  info.node_id = node_id;
+  transport::NodeInfo info = transport::make_node_info(transport::Role::kTarget, node_id);
   info.model_name = weights.config.name;
   info.model_fingerprint = weights.fingerprint;
   info.tokenizer_hash = tokenizer_hash;
-  std::random_device random;
-  for (std::uint8_t& byte : info.incarnation) {
-    byte = static_cast<std::uint8_t>(random());
-  }
   return info;
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <random>
 #include <string_view>
 
 namespace rift::transport {
@@ -53,6 +54,18 @@ std::string_view to_string(Role role) {
       return "score";
   }
   return "unknown";
+}
+
+NodeInfo make_node_info(Role role, const std::string& node_id) {
+  NodeInfo info;
+  info.role = role;
+  info.node_id = node_id;
+  info.version = RIFT_VERSION;
+  std::random_device random;
+  std::generate(info.incarnation.begin(), info.incarnation.end(), [&random] {
+    return static_cast<std::uint8_t>(random());
+  });
+  return info;
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text) {

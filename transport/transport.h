@@ -33,6 +33,10 @@ struct NodeInfo {
   KvGeometry geometry;  // draft and score nodes; layers = 0 elsewhere
 };
 
+/// The part of a node's description that is the same for all: its version, and an incarnation drawn
+/// at random.
+[[nodiscard]] NodeInfo make_node_info(Role role, const std::string& node_id);
+
 /// How two nodes are joined, as read from the transport after connecting.
 struct LinkInfo {
   std::string name;                // "ucx" or "inproc"

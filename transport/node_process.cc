@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/node_process.h"
+
+#include "common/arguments.h"
+#include "common/log.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+namespace rift::transport {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitInterrupted = 130;
+
+std::string read_secret(const std::string& path) {
+  if (path.empty()) {
+    return {};
+  }
+  std::ifstream file(path);
+  std::string secret;
+  if (!std::getline(file, secret) || secret.empty()) {
+    throw fail(Errc::kNotFound, "secret file {}: cannot be read or is empty", path);
+  }
+  return secret;
+}
+
+/// `parent` is who started this process. The kernel signals only the deaths to come: a parent that
+/// is gone already has been replaced by another one.
+void die_with(pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) {
+    throw fail(Errc::kCancelled, "the process that started this node has ended");
+  }
+}
+
+}  // namespace
+
+void add_node_options(CLI::App& app, NodeProcessOptions& o, const std::string& node_id) {
+  o.node_id = node_id;
+  o.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  app.add_option("--threads", o.threads, "CPU threads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--node-id", o.node_id, "name in logs and to peers")->capture_default_str();
+  app.add_option("--secret-file", o.secret_file, "shared secret; without one: loopback only");
+  app.add_option("--require-transport", o.require_transport, "refuse links without this transport");
+  app.add_option("--pre", o.pre, "pre-tokenizer, where the file's is unknown");
+  app.add_option("--trace", o.trace, "write trace events to this file");
+  app.add_option(
+      "--log-level", o.log_level, "trace, debug, info, warn, error, off (default: RIFT_LOG, info)");
+  app.add_flag("--exact", o.exact, "f32 arithmetic instead of 8-bit activations");
+  app.add_flag("--die-with-parent", o.die_with_parent, "end when the starting process ends");
+  app.set_version_flag("--version", RIFT_VERSION);
+}
+
+void add_listen_options(CLI::App& app, NodeProcessOptions& o, const std::string& listen) {
+  o.listen = listen;
+  app.add_option("--listen", o.listen, "HOST:PORT for peers; port 0: any")->capture_default_str();
+  app.add_option("--ready-fd", o.ready_fd, "write {\"port\":N,\"pid\":N} there when ready");
+}
+
+int run_node(CLI::App& app,
+             int argc,
+             const char* const* argv,
+             const NodeProcessOptions& options,
+             const std::function<int()>& serve) {
+  const pid_t parent = ::getppid();
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    app.parse(command_line(argc, argv));
+    init_logging(options.node_id, options.log_level);
+    if (options.die_with_parent) {
+      die_with(parent);
+    }
+    return serve();
+  } catch (const CLI::ParseError& error) {
+    const bool shown = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
+    app.exit(error);
+    return shown ? 0 : kExitUsage;
+  } catch (const std::exception& error) {
+    log().error("{}", error.what());
+    return kExitFailed;
+  }
+}
+
+TransportOptions link_options(const NodeProcessOptions& options, NodeInfo node) {
+  TransportOptions link;
+  link.node = std::move(node);
+  link.secret = read_secret(options.secret_file);
+  link.require_transport = options.require_transport;
+  return link;
+}
+
+std::shared_ptr<Trace> open_trace(const NodeProcessOptions& options, Role role) {
+  return options.trace.empty() ? nullptr : std::make_shared<Trace>(options.trace, to_string(role));
+}
+
+void report_ready(const NodeProcessOptions& options, std::uint16_t port) {
+  const int fd = options.ready_fd;
+  if (fd < 0) {
+    return;
+  }
+  const std::string line = fmt::format("{{\"port\":{},\"pid\":{}}}\n", port, ::getpid());
+  for (std::size_t done = 0; done < line.size();) {
+    const ssize_t n = ::write(fd, line.data() + done, line.size() - done);
+    if (n < 0 && errno != EINTR) {
+      throw fail(Errc::kIo, "--ready-fd {}: {}", fd, std::strerror(errno));
+    }
+    done += n > 0 ? static_cast<std::size_t>(n) : 0;
+  }
+  ::close(fd);
+}
+
+StopSignals::StopSignals(boost::asio::io_context& io) : signals_(io, SIGINT, SIGTERM) {
+  signals_.async_wait([this, &io](const boost::system::error_code& error, int number) {
+    if (!error) {
+      log().info("stopping on {}", ::strsignal(number));
+      exit_code_ = number == SIGINT ? kExitInterrupted : 0;
+      io.stop();
+    }
+  });
+}
+
+}  // namespace rift::transport
