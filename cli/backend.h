@@ -48,8 +48,4 @@ class Backend {
 /// The same three cores in this process.
 [[nodiscard]] std::unique_ptr<Backend> start_inproc_backend(const ClusterOptions& options);
 
-/// Notes SIGINT and SIGTERM from now on; blocking calls return early.
-void catch_interrupts();
-[[nodiscard]] bool interrupted();
-
 }  // namespace rift::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/child_process.h"
 
-#include "cli/backend.h"
+#include "cli/interrupt.h"
 #include "common/clock.h"
 #include "common/error.h"
 
@@ -23,21 +23,73 @@
 
 namespace rift::cli {
 
-ScopedFd& ScopedFd::operator=(ScopedFd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
+namespace {
+
+constexpr std::size_t kKeptBytes = 64 << 10;
+
+/// What the child's descriptors become.
+class SpawnActions {
+ public:
+  SpawnActions() { ::posix_spawn_file_actions_init(&actions_); }
+  ~SpawnActions() { ::posix_spawn_file_actions_destroy(&actions_); }
+  SpawnActions(const SpawnActions&) = delete;
+  SpawnActions& operator=(const SpawnActions&) = delete;
+
+  posix_spawn_file_actions_t* get() { return &actions_; }
+
+ private:
+  posix_spawn_file_actions_t actions_{};
+};
+
+/// `words[0]` is looked for in PATH unless it has a slash.
+pid_t spawn(std::vector<std::string> words, SpawnActions& actions) {
+  std::vector<char*> argv;
+  for (std::string& word : words) {
+    argv.push_back(word.data());
   }
-  return *this;
+  argv.push_back(nullptr);
+  pid_t child = -1;
+  const int error = ::posix_spawnp(&child, argv[0], actions.get(), nullptr, argv.data(), environ);
+  if (error != 0) {
+    throw fail(error == ENOENT ? Errc::kNotFound : Errc::kIo,
+               "cannot start {}: {}",
+               words[0],
+               std::strerror(error));
+  }
+  return child;
 }
 
-int ScopedFd::release() { return std::exchange(fd_, -1); }
-
-void ScopedFd::reset() {
-  if (fd_ >= 0) {
-    ::close(std::exchange(fd_, -1));
+/// The last kKeptBytes or more.
+std::string read_to_end(int fd) {
+  std::string text;
+  std::array<char, 4096> buffer{};
+  for (;;) {
+    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      return text;
+    }
+    text.append(buffer.data(), static_cast<std::size_t>(got));
+    if (text.size() > 2 * kKeptBytes) {
+      text.erase(0, text.size() - kKeptBytes);
+    }
   }
 }
+
+/// The child's wait status. Errors (thrown): kIo.
+int wait_for(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) {
+      throw fail(Errc::kIo, "cannot wait for process {}: {}", child, std::strerror(errno));
+    }
+  }
+  return status;
+}
+
+}  // namespace
 
 Pipe make_pipe() {
   std::array<int, 2> fds{};
@@ -52,26 +104,11 @@ ChildProcess::ChildProcess(const std::filesystem::path& program,
                            const std::vector<PassedFd>& fds) {
   std::vector<std::string> words{program.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) {
-    argv.push_back(word.data());
-  }
-  argv.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
+  SpawnActions actions;
   for (const PassedFd& fd : fds) {
-    ::posix_spawn_file_actions_adddup2(&actions, fd.ours, fd.theirs);
+    ::posix_spawn_file_actions_adddup2(actions.get(), fd.ours, fd.theirs);
   }
-  const int error = ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) {
-    pid_ = -1;
-    throw fail(error == ENOENT ? Errc::kNotFound : Errc::kIo,
-               "cannot start {}: {}",
-               program.string(),
-               std::strerror(error));
-  }
+  pid_ = spawn(std::move(words), actions);
 }
 
 ChildProcess::~ChildProcess() { terminate(std::chrono::seconds(2)); }
@@ -117,6 +154,21 @@ void ChildProcess::terminate(std::chrono::milliseconds patience) {
     }
     ended_ = "signal 9";
   }
+}
+
+ChildResult run_child(const std::vector<std::string>& argv) {
+  Pipe pipe = make_pipe();
+  SpawnActions actions;
+  ::posix_spawn_file_actions_addopen(actions.get(), STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(actions.get(), pipe.write.get(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(actions.get(), pipe.write.get(), STDERR_FILENO);
+  const pid_t child = spawn(argv, actions);
+  pipe.write.reset();
+  ChildResult result;
+  result.output = read_to_end(pipe.read.get());
+  const int status = wait_for(child);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
 }
 
 std::string read_line(int fd, std::string& buffer, std::chrono::milliseconds timeout) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/scoped_fd.h"
+
 #include <sys/types.h>
 
 #include <chrono>
@@ -10,24 +12,6 @@
 #include <vector>
 
 namespace rift::cli {
-
-/// Owner of one file descriptor. Move-only.
-class ScopedFd {
- public:
-  ScopedFd() = default;
-  explicit ScopedFd(int fd) : fd_(fd) {}
-  ~ScopedFd() { reset(); }
-  ScopedFd(ScopedFd&& other) noexcept : fd_(other.release()) {}
-  ScopedFd& operator=(ScopedFd&& other) noexcept;
-  ScopedFd(const ScopedFd&) = delete;
-  ScopedFd& operator=(const ScopedFd&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-  int release();
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 struct Pipe {
   ScopedFd read;
@@ -66,6 +50,15 @@ class ChildProcess {
   pid_t pid_ = -1;
   std::optional<std::string> ended_;
 };
+
+struct ChildResult {
+  int exit_code = 0;   // 128 + signal where one ended it
+  std::string output;  // the last 64 KiB of stdout and stderr together
+};
+
+/// Runs argv[0] (looked for in PATH) with exactly these arguments, no shell between, and waits. Its
+/// standard input is empty. Errors (thrown): kNotFound where the program does not exist, kIo.
+[[nodiscard]] ChildResult run_child(const std::vector<std::string>& argv);
 
 /// Reads one line within `timeout`; the descriptor is a pipe. Errors (thrown): kTimeout,
 /// kUnavailable at its end, kCancelled after an interrupt.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/local_nodes.h"
 
+#include "cli/interrupt.h"
 #include "common/error.h"
 
 #include <chrono>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/report.h"
 #include "cli/run_options.h"
 #include "cli/status_line.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/law_test.h"
 #include "cli/run_options.h"
 #include "common/clock.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/models/fetch.h"
 
-#include "cli/models/child_process.h"
-#include "cli/models/descriptor.h"
+#include "cli/child_process.h"
 #include "cli/models/partial_file.h"
 #include "cli/models/wheel.h"
+#include "cli/scoped_fd.h"
 #include "common/error.h"
 #include "model/sha256.h"
 
@@ -23,17 +23,36 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kWorkPrefix = ".fetch-";
 
+// The last `lines` non-empty lines of `text`, indented.
+std::string last_lines(const std::string& text, std::size_t lines) {
+  std::vector<std::string> found;
+  std::size_t end = text.size();
+  while (end > 0 && found.size() < lines) {
+    const std::size_t newline = text.rfind('\n', end - 1);
+    const std::size_t begin = newline == std::string::npos ? 0 : newline + 1;
+    if (begin < end) {
+      found.push_back(text.substr(begin, end - begin));
+    }
+    end = begin == 0 ? 0 : begin - 1;
+  }
+  std::string result;
+  for (auto line = found.rbegin(); line != found.rend(); ++line) {
+    result += "\n  " + *line;
+  }
+  return result;
+}
+
 // Lock of the folder; gives it back when it goes.
-Descriptor lock_folder(const fs::path& folder) {
+ScopedFd lock_folder(const fs::path& folder) {
   const fs::path path = folder / ".fetch.lock";
-  Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (fd.value() < 0) {
+  ScopedFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (fd.get() < 0) {
     throw fail(Errc::kIo,
                "cannot write to {}: {}",
                folder.string(),
                std::generic_category().message(errno));
   }
-  if (::flock(fd.value(), LOCK_EX | LOCK_NB) != 0) {
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     throw fail(Errc::kUnavailable,
                "another process is fetching models into {}; wait for it or end it",
                folder.string());
@@ -242,7 +261,7 @@ FetchOutcome fetch_file(const CatalogueFile& file, const FetchOptions& options) 
     if (error) {
       throw fail(Errc::kIo, "cannot make {}: {}", options.folder.string(), error.message());
     }
-    const Descriptor lock = lock_folder(options.folder);
+    const ScopedFd lock = lock_folder(options.folder);
     // Another process may have finished it between the look and the lock.
     if (file_state(file, options.folder) != FileState::kComplete) {
       remove_old_work(options.folder);

@@ -63,13 +63,13 @@ PartialFile::PartialFile(const CatalogueFile& file,
       state_(folder / (file.file + ".state.json")),
       expected_sha256_(file.sha256) {
   read_state(file);
-  fd_ = Descriptor(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (fd_.value() < 0 || ::ftruncate(fd_.value(), static_cast<off_t>(committed_)) != 0) {
+  fd_ = ScopedFd(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (fd_.get() < 0 || ::ftruncate(fd_.get(), static_cast<off_t>(committed_)) != 0) {
     throw io_error("write", partial_, errno);
   }
   std::vector<std::byte> buffer(kChunkBytes);
   while (bytes_ < committed_) {
-    const ssize_t got = ::read(fd_.value(), buffer.data(), buffer.size());
+    const ssize_t got = ::read(fd_.get(), buffer.data(), buffer.size());
     if (got <= 0) {
       throw io_error("read", partial_, got < 0 ? errno : EIO);
     }
@@ -102,7 +102,7 @@ void PartialFile::read_state(const CatalogueFile& file) {
 void PartialFile::append(std::span<const std::byte> bytes) {
   std::size_t written = 0;
   while (written < bytes.size()) {
-    const ssize_t got = ::write(fd_.value(), bytes.data() + written, bytes.size() - written);
+    const ssize_t got = ::write(fd_.get(), bytes.data() + written, bytes.size() - written);
     if (got < 0 && errno == EINTR) {
       continue;
     }
@@ -117,7 +117,7 @@ void PartialFile::append(std::span<const std::byte> bytes) {
 
 void PartialFile::commit_part() {
   // The data must be on the disk before the state says so.
-  if (::fdatasync(fd_.value()) != 0) {
+  if (::fdatasync(fd_.get()) != 0) {
     throw io_error("write", partial_, errno);
   }
   parts_.push_back(bytes_ - committed_);
@@ -142,13 +142,13 @@ void PartialFile::write_state() const {
 }
 
 void PartialFile::finish() {
-  fd_.close();
+  fd_.reset();
   fs::rename(partial_, final_);
   fs::remove(state_);
 }
 
 void PartialFile::discard() {
-  fd_.close();
+  fd_.reset();
   fs::remove(partial_);
   fs::remove(state_);
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/models/catalogue.h"
-#include "cli/models/descriptor.h"
+#include "cli/scoped_fd.h"
 #include "model/sha256.h"
 
 #include <cstddef>
@@ -46,7 +46,7 @@ class PartialFile {
   std::uint64_t bytes_ = 0;
   std::uint64_t committed_ = 0;
   model::Sha256 hash_;
-  Descriptor fd_;
+  ScopedFd fd_;
 };
 
 }  // namespace rift::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/models/fetch.h"
 
-#include "cli/models/descriptor.h"
+#include "cli/scoped_fd.h"
 #include "common/error.h"
 #include "tests/unit/cli/wheel_builder.h"
 #include "tests/unit/model/expect_error.h"
@@ -218,9 +218,9 @@ TEST_F(Fetch, VerifiesTheFileOnRequest) {
 TEST_F(Fetch, RefusesToRunTwiceAtTheSameTime) {
   all_wheels();
   fs::create_directories(options_.folder);
-  const Descriptor lock(
+  const ScopedFd lock(
       ::open((options_.folder / ".fetch.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  ASSERT_EQ(::flock(lock.value(), LOCK_EX | LOCK_NB), 0);
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
   expect_fetch_fails(Errc::kUnavailable, "another process is fetching");
 }
 
