@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/backend.h"
 #include "cli/local_nodes.h"
+#include "common/log.h"
 #include "common/trace.h"
 
 namespace rift::cli {
@@ -24,7 +25,7 @@ LocalNodesOptions node_options(const ClusterOptions& options) {
 class InprocBackend : public Backend {
  public:
   explicit InprocBackend(const ClusterOptions& options)
-      : trace_(options.trace), nodes_(node_options(options)) {}
+      : trace_(options.trace), nodes_(start(options)) {}
 
   target_node::Outcome generate(const target_node::Request& request,
                                 const AnswerEvents& events) override {
@@ -40,6 +41,12 @@ class InprocBackend : public Backend {
   }
 
  private:
+  static LocalNodesOptions start(const ClusterOptions& options) {
+    // The nodes' messages come from this process.
+    init_logging("rift", options.log_level);
+    return node_options(options);
+  }
+
   std::string trace_;
   LocalNodes nodes_;
 };

@@ -187,6 +187,7 @@ target_node::Outcome answer(Backend& backend,
   events.on_tokens = [&](std::span<const TokenId> ids, const target_node::Progress& progress) {
     first = tokens == 0 ? Clock::now() : first;
     tokens += ids.size();
+    status.text_begins();
     stream.push(ids);
     status.show(status_text(progress, tokens, first));
   };

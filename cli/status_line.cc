@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -14,6 +15,13 @@ namespace {
 
 constexpr auto kTerminalInterval = std::chrono::milliseconds(100);
 constexpr auto kPlainInterval = std::chrono::seconds(5);
+
+bool same_file(int a, int b) {
+  struct stat one {};
+  struct stat other {};
+  return ::fstat(a, &one) == 0 && ::fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+         one.st_ino == other.st_ino;
+}
 
 }  // namespace
 
@@ -50,6 +58,12 @@ void StatusLine::show(std::string_view text) {
   } else if (!terminal_) {
     next_ = now + kPlainInterval;
     fmt::print(stderr, "{}\n", text);
+  }
+}
+
+void StatusLine::text_begins() {
+  if (!open_ && same_file(STDOUT_FILENO, STDERR_FILENO)) {
+    enabled_ = false;
   }
 }
 

@@ -9,7 +9,8 @@
 namespace rift::cli {
 
 /// One live line about a running answer. On a terminal it stays at the bottom while text scrolls
-/// above it; elsewhere it is written to stderr as a plain line, now and then. Thread: one.
+/// above it; elsewhere it is written to stderr as a plain line, now and then, but not into text
+/// that goes to the same file. Thread: one.
 class StatusLine {
  public:
   explicit StatusLine(bool enabled);
@@ -18,6 +19,8 @@ class StatusLine {
   StatusLine& operator=(const StatusLine&) = delete;
 
   void show(std::string_view text);
+  /// From now on the answer's text goes to stdout.
+  void text_begins();
   /// Gives the terminal back. Idempotent.
   void close();
 

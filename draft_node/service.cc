@@ -139,7 +139,7 @@ void DraftNode::on_target_lost(const transport::Peer& peer, const Error& error) 
   if (!target) {
     return;
   }
-  log().warn("target {} lost: {}", peer.info().node_id, error.message());
+  transport::log_loss("target " + peer.info().node_id, error);
   // `peer` may be gone with this entry.
   targets_.erase(*target);
   handle(TargetLost{*target});
@@ -173,7 +173,7 @@ void DraftNode::on_score_up(std::shared_ptr<transport::Peer> peer) {
 }
 
 void DraftNode::on_score_lost(const Error& error) {
-  log().warn("score node lost: {}", error.message());
+  transport::log_loss("score node", error);
   score_.reset();
   handle(ScoreLost{error.message()});
   retry_score();

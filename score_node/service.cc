@@ -99,7 +99,7 @@ void ScoreNode::on_up(std::shared_ptr<transport::Peer> peer) {
   if (stopped_) {
     return;
   }
-  log().info("draft node '{}' joined over {}", peer->info().node_id, peer->link().name);
+  log().info("draft node {} joined over {}", peer->info().node_id, peer->link().name);
   const PeerId id{next_peer_++};
   ids_[peer.get()] = id;
   peers_[id] = std::move(peer);
@@ -110,7 +110,7 @@ void ScoreNode::on_lost(transport::Peer& peer, const Error& error) {
   if (stopped_ || found == ids_.end()) {
     return;
   }
-  log().warn("draft node '{}' lost: {}", peer.info().node_id, error.message());
+  transport::log_loss("draft node " + peer.info().node_id, error);
   const PeerId id = found->second;
   const std::shared_ptr<transport::Peer> keep = peers_[id];  // until this callback ends
   ids_.erase(found);
@@ -208,8 +208,7 @@ void ScoreNode::perform(Send action) {
   if (sent.ok() || sent.error().code() == Errc::kUnavailable) {
     return;  // a lost peer is reported by its loss
   }
-  log().warn(
-      "message to draft node '{}': {}", peer->second->info().node_id, sent.error().message());
+  log().warn("message to draft node {}: {}", peer->second->info().node_id, sent.error().message());
   // The draft node would wait for it for ever: the session ends here.
   const SessionId id = std::visit([](const auto& m) { return m.session; }, action.message);
   post(PeerMessage{action.peer, transport::CloseSession{id}});

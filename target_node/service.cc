@@ -94,9 +94,8 @@ transport::PeerHandler TargetNode::draft_handler() {
   };
   handler.on_lost = [this, alive = alive_](transport::Peer& peer, const Error& error) {
     if (*alive && &peer == draft_.get()) {
-      log().warn("draft node {} lost: {}; going on by plain decoding",
-                 peer.info().node_id,
-                 error.message());
+      transport::log_loss("draft node " + peer.info().node_id, error);
+      log().info("going on by plain decoding");
       draft_.reset();
       dispatch(DraftLost{error.message()});
     }

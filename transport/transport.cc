@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/transport.h"
 
+#include "common/log.h"
 #include "transport/handshake.h"
 
 #include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <charconv>
@@ -66,6 +68,14 @@ NodeInfo make_node_info(Role role, const std::string& node_id) {
     return static_cast<std::uint8_t>(random());
   });
   return info;
+}
+
+void log_loss(const std::string& what, const Error& error) {
+  if (error.code() == Errc::kCancelled) {
+    log().info("{} left", what);
+  } else {
+    log().warn("{} lost: {}", what, error.message());
+  }
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text) {

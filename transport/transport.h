@@ -86,8 +86,13 @@ class Peer {
 struct PeerHandler {
   std::function<void(std::shared_ptr<Peer>)> on_up;
   std::function<void(Peer&, Message)> on_message;
-  std::function<void(Peer&, const Error&)> on_lost;  // heartbeats missed, reset, error, peer closed
+  // Heartbeats missed, reset, error; kCancelled when the peer closed in order.
+  std::function<void(Peer&, const Error&)> on_lost;
 };
+
+/// Logs what on_lost reports: "<what> left" when the peer closed in order, else a warning that it
+/// was lost, and why.
+void log_loss(const std::string& what, const Error& error);
 
 /// "host:port"; port 0 lets the system choose.
 struct Endpoint {

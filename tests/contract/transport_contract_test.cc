@@ -258,7 +258,7 @@ TEST_P(TransportContract, ClosingAfterSendingDeliversThenLosesOnce) {
   EXPECT_FALSE(peer->send(numbered(99)).ok());
   ASSERT_TRUE(run_until([&] { return !score_.lost.empty(); }));
   EXPECT_EQ(score_.messages, numbered_up_to(50));
-  EXPECT_EQ(score_.lost[0].code(), Errc::kUnavailable);
+  EXPECT_EQ(score_.lost[0].code(), Errc::kCancelled);
   run_until([&] { return score_.lost.size() > 1 || !draft_.lost.empty(); }, milliseconds(100));
   EXPECT_EQ(score_.lost.size(), 1U);
   EXPECT_TRUE(draft_.lost.empty());

@@ -149,7 +149,7 @@ class Core : public std::enable_shared_from_this<Core> {
     net_->remove(inbox_.get());
     const Error error = fail(Errc::kCancelled, "{} stops", options().node.node_id);
     for (const auto& peer : std::exchange(peers_, {})) {
-      peer->end(error, fail(Errc::kUnavailable, "{} stopped", options().node.node_id));
+      peer->end(error, fail(Errc::kCancelled, "{} stopped", options().node.node_id));
     }
     inbox_->close();
     handler_ = {};
@@ -433,7 +433,7 @@ void InprocPeer::end(const Error& error, const Error& reason) {
 
 void InprocPeer::close() {
   end(fail(Errc::kCancelled, "the connection to {} was closed", info_.node_id),
-      fail(Errc::kUnavailable, "{} closed the connection", core_->options().node.node_id));
+      fail(Errc::kCancelled, "{} closed the connection", core_->options().node.node_id));
 }
 
 namespace {

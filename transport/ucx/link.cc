@@ -501,7 +501,7 @@ void Link::finish_draining() {
     std::exchange(connector_, nullptr)->retry(*end_);
   } else if (was_up_ && handler.on_lost) {
     handler.on_lost(*this, *end_);
-  } else if (!was_up_) {
+  } else if (!was_up_ && !ended_here_) {
     log().warn("no connection with {}: {}", channel_->remote(), end_->message());
   }
 }
@@ -512,7 +512,7 @@ void Link::close() {
   }
   state_ = State::kClosing;
   handler_ = {};
-  was_up_ = false;
+  ended_here_ = true;
   timer_->expires_after(core_->options().peer_timeout);
   timer_->async_wait([weak = weak_from_this()](const boost::system::error_code& cancelled) {
     const auto self = weak.lock();
@@ -554,7 +554,7 @@ void Link::acknowledge_close() {
     finish_close();
   } else if (state_ == State::kUp && delivered_ >= *close_after_) {
     channel_->send_last(bootstrap::CloseAck{});
-    drain(fail(Errc::kUnavailable, "{} closed the connection", remote_.node.node_id));
+    drain(fail(Errc::kCancelled, "{} closed the connection", remote_.node.node_id));
   }
 }
 
@@ -575,6 +575,7 @@ void Link::begin_stop() {
 
 void Link::abort() {
   handler_ = {};
+  ended_here_ = true;
   connector_.reset();
   if (state_ >= State::kDraining) {
     return;

@@ -184,6 +184,7 @@ class Link final : public Peer, public std::enable_shared_from_this<Link> {
   bool endpoint_closing_ = false;
   bool flushed_ = false;
   bool was_up_ = false;
+  bool ended_here_ = false;   // by close() or stop()
   std::optional<Error> end_;  // why it drains
 };
 
