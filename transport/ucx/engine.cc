@@ -11,7 +11,6 @@
 namespace rift::transport::ucx {
 namespace {
 
-constexpr unsigned kMessageId = 1;
 constexpr int kProgressPerTurn = 64;
 constexpr int kTurnsPerVisit = 32;
 constexpr std::chrono::milliseconds kSafetyTick{10};

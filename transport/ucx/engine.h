@@ -22,6 +22,9 @@ namespace rift::transport::ucx {
 
 class Engine;
 
+/// Number of the active messages of this transport.
+inline constexpr unsigned kMessageId = 1;
+
 /// Header of every active message.
 struct MessageHeader {
   enum class Kind : std::uint32_t {
