@@ -8,6 +8,7 @@
 #include "model/runner.h"
 #include "model/weights.h"
 #include "tests/golden/golden_json.h"
+#include "tests/golden/published_model.h"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>

@@ -18,15 +18,6 @@ inline std::filesystem::path golden_path(const std::string& name) {
   return std::filesystem::path(folder != nullptr ? folder : RIFT_GOLDEN_DEFAULT) / name;
 }
 
-/// A published model: below RIFT_MODELS, else ~/.cache/rift/models.
-inline std::filesystem::path model_path(const std::string& name) {
-  if (const char* folder = std::getenv("RIFT_MODELS")) {
-    return std::filesystem::path(folder) / name;
-  }
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home != nullptr ? home : "/") / ".cache/rift/models" / name;
-}
-
 /// All bytes of a file; throws, naming it, where it cannot be read: a missing golden is a failure.
 inline std::string read_bytes(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

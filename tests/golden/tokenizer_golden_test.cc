@@ -6,6 +6,7 @@
 #include "model/sha256.h"
 #include "model/tokenizer.h"
 #include "tests/golden/golden_json.h"
+#include "tests/golden/published_model.h"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -36,14 +37,12 @@ void expect_pairs(const Tokenizer& tokenizer, const json::value& pairs, bool par
   }
 }
 
-// The published pair of models; skipped where it was not fetched.
+// The published pair of models; see RIFT_NEED_MODEL.
 class RealTokenizer : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto path = testing::model_path("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf");
-    if (!std::filesystem::exists(path)) {
-      GTEST_SKIP() << path << " is absent: rift models fetch qwen2.5-coder";
-    }
+    RIFT_NEED_MODEL(path);
     static const auto shared = Tokenizer::open(path, {});
     tokenizer_ = shared;
   }

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "tests/golden/published_model.h"
 
 #include <boost/json.hpp>
 
@@ -52,13 +53,7 @@ pid_t parent_of(pid_t pid) {
 std::filesystem::path bin_dir() { return RIFT_BIN_DIR; }
 
 std::string model(const std::string& file) {
-  const char* set = std::getenv("RIFT_MODELS");
-  const char* home = std::getenv("HOME");
-  const std::filesystem::path folder =
-      set != nullptr
-          ? std::filesystem::path(set)
-          : std::filesystem::path(home != nullptr ? home : "/root") / ".cache/rift/models";
-  const auto path = folder / file;
+  const auto path = testing::model_path(file);
   if (!std::filesystem::exists(path)) {
     throw fail(Errc::kNotFound, "{} is missing: run `rift models fetch`", path.string());
   }

@@ -4,7 +4,7 @@
 #include "model/kv_cache.h"
 #include "model/runner.h"
 #include "model/weights.h"
-#include "tests/golden/golden_json.h"
+#include "tests/golden/published_model.h"
 #include "tests/unit/model/tiny_model.h"
 
 #include <gtest/gtest.h>
@@ -30,9 +30,7 @@ std::vector<float> logits_of(const std::shared_ptr<const Weights>& weights,
 
 TEST(RunnerOnPublishedModel, GivesTheSameBitsForAnyWidthOfPassAndThreadCount) {
   const auto path = rift::testing::model_path("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf");
-  if (!std::filesystem::exists(path)) {
-    GTEST_SKIP() << "`rift models fetch qwen2.5-coder` gets the model";
-  }
+  RIFT_NEED_MODEL(path);
   const auto weights = load_weights(path);
   const std::vector<TokenId> tokens = random_tokens(kTokens, weights->config.vocab);
   const std::vector<float> one_by_one = logits_of(weights, tokens, 1, 1);

@@ -3,6 +3,7 @@
 
 #include "common/error.h"
 #include "model/safetensors.h"
+#include "tests/golden/published_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -127,17 +128,9 @@ TEST(Weights, ConvertVectorsOfBfloat16Exactly) {
   }
 }
 
-fs::path real_model(const char* file) {
-  const char* env = std::getenv("RIFT_MODELS");
-  const char* home = std::getenv("HOME");
-  return (env != nullptr ? fs::path(env) : fs::path(home) / ".cache/rift/models") / file;
-}
-
 TEST(Weights, OfARealLlamaFileRotateNeighbours) {
-  const fs::path path = real_model("SmolLM2-135M-Instruct.Q4_1.gguf");
-  if (!fs::exists(path)) {
-    GTEST_SKIP() << path << " is absent: rift models fetch smollm2";
-  }
+  const fs::path path = rift::testing::model_path("SmolLM2-135M-Instruct.Q4_1.gguf");
+  RIFT_NEED_MODEL(path);
   const auto weights = load_weights(path);
   EXPECT_EQ(weights->config.architecture, Architecture::kLlama);
   EXPECT_EQ(weights->config.rope_layout, RopeLayout::kInterleaved);
@@ -148,10 +141,8 @@ TEST(Weights, OfARealLlamaFileRotateNeighbours) {
 }
 
 TEST(Weights, OfTheRealDraftHaveItsPublishedShape) {
-  const fs::path path = real_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf");
-  if (!fs::exists(path)) {
-    GTEST_SKIP() << path << " is absent: rift models fetch qwen2.5-coder";
-  }
+  const fs::path path = rift::testing::model_path("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf");
+  RIFT_NEED_MODEL(path);
   const auto weights = load_weights(path);
   const ModelConfig& c = weights->config;
   EXPECT_EQ(c.architecture, Architecture::kQwen2);
