@@ -43,6 +43,8 @@ class UcxBackend : public Backend {
     start_target(draft);
   }
   ~UcxBackend() override { shut_down(); }
+  UcxBackend(const UcxBackend&) = delete;
+  UcxBackend& operator=(const UcxBackend&) = delete;
 
   target_node::Outcome generate(const target_node::Request& request,
                                 const AnswerEvents& events) override;

@@ -121,7 +121,7 @@ float logit_gap(const ModelPair& models, const RunOptions& run, std::span<const 
 Row check(const Options& o,
           Backend& backend,
           const ModelPair& models,
-          target_node::Request request,
+          const target_node::Request& request,
           const std::vector<TokenId>& expected) {
   Row row;
   row.prompt_tokens = static_cast<std::int32_t>(request.prompt.size());

@@ -60,7 +60,6 @@ Engine::Engine(std::shared_ptr<const model::Weights> weights,
                ThreadPool& pool)
     : weights_(std::move(weights)),
       options_(options),
-      pool_(pool),
       runner_(weights_, runner_options(options), pool) {
   logits_.resize(static_cast<std::size_t>(weights_->config.vocab));
   positions_.resize(static_cast<std::size_t>(options.max_batch));

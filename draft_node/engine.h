@@ -68,7 +68,6 @@ class Engine {
 
   std::shared_ptr<const model::Weights> weights_;
   EngineOptions options_;
-  ThreadPool& pool_;
   model::Runner runner_;
   std::vector<float> logits_;  // [V]
   std::vector<Position> positions_;

@@ -36,6 +36,7 @@ class WorkingSet : public model::AttentionBackend {
  public:
   /// `memory` holds layout.total_bytes() and outlives the object.
   WorkingSet(const WorkingSetParams& params, std::span<std::byte> memory);
+  ~WorkingSet() override = default;
   WorkingSet(const WorkingSet&) = delete;
   WorkingSet& operator=(const WorkingSet&) = delete;
 

@@ -137,7 +137,7 @@ void TargetNode::dispatch(const Event& event) {
   }
 }
 
-void TargetNode::perform(SendDraft action) {
+void TargetNode::perform(const SendDraft& action) {
   if (draft_) {
     if (const Status status = draft_->send(action.message); !status) {
       // The loss itself arrives as on_lost; the core's deadlines cover the rest.

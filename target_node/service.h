@@ -60,7 +60,7 @@ class TargetNode {
 
  private:
   void dispatch(const Event& event);
-  void perform(SendDraft action);
+  void perform(const SendDraft& action);
   void perform(Prefill action);
   void perform(Verify action);
   void perform(const EmitTokens& action);

@@ -178,7 +178,7 @@ void Channel::connector_checks() {
       });
 }
 
-void Channel::finish_auth(Status status) {
+void Channel::finish_auth(const Status& status) {
   const auto self = shared_from_this();
   const auto done = std::exchange(authenticated_, nullptr);
   if (!status.ok()) {

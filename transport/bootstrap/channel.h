@@ -58,7 +58,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void listener_reads();
   void connector_reads();
   void connector_checks();
-  void finish_auth(Status status);
+  void finish_auth(const Status& status);
   void read_size();
   void read_body(std::uint32_t size);
   void write_next();

@@ -53,10 +53,10 @@ void Inbox::drain() {
   }
 }
 
-void Switch::add(std::shared_ptr<Inbox> node) {
+void Switch::add(const std::shared_ptr<Inbox>& node) {
   const std::lock_guard lock(mutex_);
   std::erase_if(nodes_, [](const auto& weak) { return weak.expired(); });
-  nodes_.push_back(std::move(node));
+  nodes_.emplace_back(node);
 }
 
 std::uint16_t Switch::listen(const Endpoint& endpoint, std::weak_ptr<Core> core, Inbox* owner) {

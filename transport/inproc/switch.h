@@ -55,7 +55,7 @@ class Switch {
  public:
   explicit Switch(InprocNetwork::LinkModel model) : model_(model) {}
 
-  void add(std::shared_ptr<Inbox> node);
+  void add(const std::shared_ptr<Inbox>& node);
   /// Returns the port; 0 asks for a free one. Errors (thrown): kIo when it is taken.
   std::uint16_t listen(const Endpoint& endpoint, std::weak_ptr<Core> core, Inbox* owner);
   void remove(const Inbox* owner);

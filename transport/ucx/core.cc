@@ -65,7 +65,7 @@ bootstrap::Hello Core::hello() const {
   return out;
 }
 
-std::uint16_t Core::listen(const Endpoint& endpoint, PeerHandler handler) {
+std::uint16_t Core::listen(const Endpoint& endpoint, const PeerHandler& handler) {
   auto listener = std::make_shared<bootstrap::Listener>(
       io_,
       options_.secret,

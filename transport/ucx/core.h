@@ -37,7 +37,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void start();
   void stop();
   [[nodiscard]] std::unique_ptr<Region> allocate(std::uint64_t bytes);
-  std::uint16_t listen(const Endpoint& endpoint, PeerHandler handler);
+  std::uint16_t listen(const Endpoint& endpoint, const PeerHandler& handler);
   void connect(const Endpoint& endpoint,
                std::chrono::milliseconds deadline,
                PeerHandler handler,

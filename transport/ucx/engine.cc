@@ -47,7 +47,7 @@ void Engine::stop() {
   }
   worker_.reset();
   while (ended_first_ != nullptr) {
-    delete std::exchange(ended_first_, ended_first_->next);
+    delete std::exchange(ended_first_, ended_first_->next_);
   }
   ended_last_ = nullptr;
   handlers_ = {};
@@ -55,7 +55,7 @@ void Engine::stop() {
 
 void Engine::sent(void* request, ucs_status_t status, void* user_data) noexcept {
   auto* operation = static_cast<Operation*>(user_data);
-  operation->engine->end(operation, status);
+  operation->engine_->end(operation, status);
   ucp_request_free(request);
 }
 
@@ -67,9 +67,9 @@ void Engine::received(void* request,
 }
 
 void Engine::end(Operation* operation, ucs_status_t status) noexcept {
-  operation->status = status;
-  operation->next = nullptr;
-  (ended_last_ != nullptr ? ended_last_->next : ended_first_) = operation;
+  operation->status_ = status;
+  operation->next_ = nullptr;
+  (ended_last_ != nullptr ? ended_last_->next_ : ended_first_) = operation;
   ended_last_ = operation;
   ++ended_count_;
 }
@@ -89,7 +89,7 @@ void Engine::fetch(std::unique_ptr<Operation> operation, void* rendezvous) {
       UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   params.user_data = operation.get();
   params.cb.recv_am = &Engine::received;
-  operation->engine = this;
+  operation->engine_ = this;
   Operation* raw = operation.release();
   track(raw,
         ucp_am_recv_data_nbx(
@@ -188,11 +188,11 @@ bool Engine::run_queue() {
     ran = true;
     --ended_count_;
     const std::unique_ptr<Operation> operation(ended_first_);
-    ended_first_ = operation->next;
+    ended_first_ = operation->next_;
     if (ended_first_ == nullptr) {
       ended_last_ = nullptr;
     }
-    operation->on_end(operation->status);
+    operation->on_end(operation->status_);
   }
   return ran;
 }

@@ -59,9 +59,9 @@ struct Operation {
 
  private:
   friend class Engine;
-  Engine* engine = nullptr;
-  ucs_status_t status = UCS_OK;
-  Operation* next = nullptr;
+  Engine* engine_ = nullptr;
+  ucs_status_t status_ = UCS_OK;
+  Operation* next_ = nullptr;
 };
 
 /// One UCX worker on an Asio loop: progress until idle, run what ended, arm, wait for the event
@@ -100,7 +100,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     params.op_attr_mask = UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_CALLBACK;
     params.user_data = operation.get();
     params.cb.send = &Engine::sent;
-    operation->engine = this;
+    operation->engine_ = this;
     const ucs_status_ptr_t request = call(*operation, params);
     track(operation.release(), request);
   }

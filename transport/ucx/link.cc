@@ -106,7 +106,7 @@ void Link::arrive(Arrival arrival) {
     if (state_ >= State::kClosing || arrival.header.kind != MessageHeader::Kind::kControl) {
       core_->engine().drop(arrival.rendezvous);
     } else {
-      fetch(std::move(arrival));
+      fetch(arrival);
     }
     return;
   }
@@ -135,7 +135,7 @@ void Link::arrive(Arrival arrival) {
        true);
 }
 
-void Link::fetch(Arrival arrival) {
+void Link::fetch(const Arrival& arrival) {
   auto operation = std::make_unique<Operation>();
   operation->bytes.resize(arrival.rendezvous_bytes);
   ++operations_;

@@ -115,7 +115,7 @@ class Link final : public Peer, public std::enable_shared_from_this<Link> {
                     std::uint64_t offset = 0);
   void accept(std::uint64_t sequence, std::vector<std::byte> bytes);
   void deliver();
-  void fetch(Arrival arrival);
+  void fetch(const Arrival& arrival);
 
   // Writes.
   void enqueue(std::shared_ptr<Memory> local,

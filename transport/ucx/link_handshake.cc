@@ -132,7 +132,8 @@ void Link::connect_endpoint() {
   }
   for (auto& info : remote_.regions) {
     Rkey rkey = unpack_rkey(endpoint_, info.rkey);
-    regions_.insert_or_assign(info.id, RemoteRegion{std::move(info), std::move(rkey)});
+    const std::uint32_t id = info.id;
+    regions_.insert_or_assign(id, RemoteRegion{std::move(info), std::move(rkey)});
   }
   remote_.regions.clear();
   state_ = State::kWireup;
