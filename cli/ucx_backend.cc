@@ -168,6 +168,12 @@ void UcxBackend::start_target(const std::string& draft) {
   in.read.reset();
   const json::object ready = next_event();
   if (!draft.empty() && !ready.at("draft").as_bool()) {
+    if (!options_.require_transport.empty()) {
+      throw fail(Errc::kMismatch,
+                 "--require-transport {}: no link to the draft node: {}",
+                 options_.require_transport,
+                 std::string(ready.at("message").as_string()));
+    }
     log().warn("no draft node: {}; plain decoding", std::string(ready.at("message").as_string()));
   }
 }

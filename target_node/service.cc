@@ -129,7 +129,14 @@ SessionId TargetNode::submit(Request request, RequestEvents events) {
   return id;
 }
 
-void TargetNode::cancel(SessionId id) { dispatch(Cancel{id}); }
+void TargetNode::cancel(SessionId id) {
+  // Behind the Submit that submit() has posted.
+  boost::asio::post(io_, [this, alive = alive_, id] {
+    if (*alive) {
+      dispatch(Cancel{id});
+    }
+  });
+}
 
 void TargetNode::dispatch(const Event& event) {
   for (Action& action : core_.handle(event, Clock::now())) {
