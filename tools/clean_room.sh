@@ -63,9 +63,9 @@ done
 cp -L /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
 
 rm -rf "$root/work"
-mkdir -p "$root/work/shared"
-git clone --quiet --no-hardlinks "$repo" "$root/work/rift"
-cp -r "$golden" "$root/work/shared/golden"
+mkdir -p "$root/srv/shared"
+git clone --quiet --no-hardlinks "$repo" "$root/srv/rift"
+cp -r "$golden" "$root/srv/shared/golden"
 
 environment=(HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM=dumb)
 while IFS= read -r line; do environment+=("$line"); done < <(env | grep -E \
@@ -82,7 +82,7 @@ inside() {
     mount --rbind /dev "$root/dev"
     mount -t sysfs sysfs "$root/sys"
     exec chroot "$root" "$@"' inside "$root" \
-    env -i "${environment[@]}" bash -c 'cd /work/rift && exec "$@"' run "$@" </dev/null
+    env -i "${environment[@]}" bash -c 'cd /srv/rift && exec "$@"' run "$@" </dev/null
 }
 
 timed "tools/setup.sh" inside tools/setup.sh
