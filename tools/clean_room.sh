@@ -62,7 +62,7 @@ for path in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs/ca-certific
 done
 cp -L /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
 
-rm -rf "$root/work"
+rm -rf "$root/srv/rift" "$root/srv/shared"
 mkdir -p "$root/srv/shared"
 git clone --quiet --no-hardlinks "$repo" "$root/srv/rift"
 cp -r "$golden" "$root/srv/shared/golden"
