@@ -45,7 +45,7 @@ class TargetNode {
   TargetNode& operator=(const TargetNode&) = delete;
 
   /// Connects to a draft node; `done` is called once, with success or why there is none. Afterwards
-  /// the node serves either way, and a lost draft node is looked for again.
+  /// the node serves either way; after a loss it decodes plainly.
   void connect_draft(const transport::Endpoint& draft,
                      std::chrono::milliseconds deadline,
                      std::function<void(Status)> done);
