@@ -10,6 +10,7 @@
 #include <boost/math/distributions/chi_squared.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -98,28 +99,38 @@ boost::json::object LawResult::to_json() const {
 
 LawResult chi_square(const std::vector<std::int64_t>& counts,
                      const std::vector<double>& probabilities) {
-  LawResult result;
-  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  result.samples = static_cast<std::int32_t>(total);
-  double rest_expected = 0.0;
-  double rest_observed = 0.0;
-  const auto add = [&result](double observed, double expected) {
-    result.statistic += (observed - expected) * (observed - expected) / expected;
-    ++result.cells;
+  struct Cell {
+    double observed = 0.0;
+    double expected = 0.0;
   };
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    const double expected = probabilities[i] * static_cast<double>(total);
-    if (expected >= kLeastExpected) {
-      add(static_cast<double>(counts[i]), expected);
-    } else {
-      rest_expected += expected;
-      rest_observed += static_cast<double>(counts[i]);
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  std::vector<std::size_t> likeliest(counts.size());
+  std::iota(likeliest.begin(), likeliest.end(), std::size_t{0});
+  std::stable_sort(likeliest.begin(), likeliest.end(), [&](std::size_t a, std::size_t b) {
+    return probabilities[a] > probabilities[b];
+  });
+  std::vector<Cell> cells;
+  Cell open;
+  for (const std::size_t i : likeliest) {
+    open.observed += static_cast<double>(counts[i]);
+    open.expected += probabilities[i] * static_cast<double>(total);
+    if (open.expected >= kLeastExpected) {
+      cells.push_back(open);
+      open = {};
     }
   }
-  if (rest_expected > 0.0) {
-    add(rest_observed, rest_expected);
+  if (!cells.empty()) {
+    cells.back().observed += open.observed;
+    cells.back().expected += open.expected;
   }
-  if (result.cells > 1) {
+  LawResult result;
+  result.samples = static_cast<std::int32_t>(total);
+  result.cells = static_cast<std::int32_t>(cells.size());
+  for (const Cell& cell : cells) {
+    const double off = cell.observed - cell.expected;
+    result.statistic += off * off / cell.expected;
+  }
+  if (result.tested()) {
     const boost::math::chi_squared law(result.cells - 1);
     result.p_value = boost::math::cdf(boost::math::complement(law, result.statistic));
   }

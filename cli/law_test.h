@@ -13,7 +13,7 @@ namespace rift::cli {
 /// Chi-square test of the law of short answers at temperature 1.
 struct LawResult {
   std::int32_t samples = 0;
-  std::int32_t cells = 0;  // after cells with few expected answers were joined
+  std::int32_t cells = 0;  // after unlikely answers were joined
   double statistic = 0.0;
   double p_value = 1.0;
   double accepted_length = 0.0;
@@ -27,9 +27,9 @@ struct LawResult {
   [[nodiscard]] boost::json::object to_json() const;
 };
 
-/// Pearson's statistic of observed counts against expected ones; cells with fewer than five
-/// expected are joined into one. counts and probabilities have one entry per cell, probabilities
-/// sum to 1.
+/// Pearson's statistic of observed counts against expected ones. Cells are joined from the
+/// likeliest on until each expects five (what is left goes to the last), so the joining knows
+/// nothing of the counts. counts and probabilities have one entry per cell, probabilities sum to 1.
 [[nodiscard]] LawResult chi_square(const std::vector<std::int64_t>& counts,
                                    const std::vector<double>& probabilities);
 

@@ -110,19 +110,20 @@ bool RiftProcess::pump(std::chrono::milliseconds wait) {
   return open;
 }
 
-bool RiftProcess::read_until(const std::function<bool(const std::string& out)>& enough,
-                             std::chrono::seconds limit) {
+bool RiftProcess::read_until(
+    const std::function<bool(const std::string& out, const std::string& err)>& enough,
+    std::chrono::seconds limit) {
   const TimePoint deadline = Clock::now() + limit;
-  while (!enough(out_text_)) {
+  while (!enough(out_text_, err_text_)) {
     if (Clock::now() >= deadline || !pump(std::chrono::milliseconds(100))) {
-      return enough(out_text_);
+      return enough(out_text_, err_text_);
     }
   }
   return true;
 }
 
 Finished RiftProcess::finish(std::chrono::seconds limit) {
-  (void)read_until([](const std::string&) { return false; }, limit);
+  (void)read_until([](const std::string&, const std::string&) { return false; }, limit);
   Finished done;
   if (out_.read.get() >= 0) {
     done.ended = "still running";

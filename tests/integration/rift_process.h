@@ -38,8 +38,8 @@ class RiftProcess {
   RiftProcess(const RiftProcess&) = delete;
   RiftProcess& operator=(const RiftProcess&) = delete;
 
-  /// Gathers output until `enough(stdout)`, the end, or `limit`. True when it was enough.
-  bool read_until(const std::function<bool(const std::string& out)>& enough,
+  /// Gathers output until `enough(stdout, stderr)`, the end, or `limit`. True when it was enough.
+  bool read_until(const std::function<bool(const std::string& out, const std::string& err)>& enough,
                   std::chrono::seconds limit);
   [[nodiscard]] Finished finish(std::chrono::seconds limit);
   [[nodiscard]] pid_t pid() const { return child_.pid(); }

@@ -23,11 +23,25 @@ TEST(ChiSquare, FindsACoinThatIsNotFair) {
   EXPECT_FALSE(r.holds());
 }
 
-TEST(ChiSquare, JoinsCellsWithFewExpectedCounts) {
+TEST(ChiSquare, JoinsCellsUntilEachExpectsFive) {
+  // In order of probability: 46, 40, [4 + 3], [3 + 2 + 1 + 1]. (4 - 7)^2 / 7 + (10 - 7)^2 / 7.
+  const LawResult r =
+      chi_square({46, 1, 40, 3, 4, 3, 2, 1}, {0.46, 0.04, 0.40, 0.03, 0.03, 0.02, 0.01, 0.01});
+  EXPECT_EQ(r.cells, 4);
+  EXPECT_NEAR(r.statistic, 18.0 / 7.0, 1e-9);
+}
+
+TEST(ChiSquare, WhatIsLeftGoesToTheLastCell) {
   const LawResult r = chi_square({50, 46, 2, 1, 1}, {0.5, 0.46, 0.02, 0.01, 0.01});
-  EXPECT_EQ(r.cells, 3);
+  EXPECT_EQ(r.cells, 2);
   EXPECT_NEAR(r.statistic, 0.0, 1e-9);
   EXPECT_NEAR(r.p_value, 1.0, 1e-9);
+}
+
+TEST(ChiSquare, TooFewCountsTestNothing) {
+  const LawResult r = chi_square({3, 1}, {0.5, 0.5});
+  EXPECT_FALSE(r.tested());
+  EXPECT_FALSE(r.holds());
 }
 
 }  // namespace
