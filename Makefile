@@ -5,16 +5,18 @@ JOBS ?= 2
 BIN := build/ci/bin
 RIFT_MODELS ?= $(HOME)/.cache/rift/models
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
-.PHONY: setup build fetch test demo fmt tidy asan tsan fuzz lossless bench clean
+.PHONY: setup programs build fetch test demo fmt tidy asan tsan fuzz lossless bench clean
 
 setup:
 	tools/setup.sh
-build: setup
+programs: setup
 	cmake --preset ci
+	cmake --build build/ci -j $(JOBS) --target rift target_node draft_node score_node
+build: programs
 	cmake --build build/ci -j $(JOBS)
-fetch: build
+fetch: programs
 	$(BIN)/rift models fetch qwen2.5-coder smollm2
-test: fetch
+test: build fetch
 	$(CTEST) --test-dir build/ci
 demo: fetch
 	tools/demo.sh
@@ -30,7 +32,7 @@ fuzz: build
 	$(CTEST) --test-dir build/ci -L fuzz
 lossless: fetch
 	tools/lossless.sh
-bench: fetch
+bench: build fetch
 	$(BIN)/rift_bench_kernels
 	$(BIN)/rift_bench_model -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 	$(BIN)/rift_bench_draft_step -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
