@@ -6,11 +6,14 @@
 namespace rift::kernels {
 namespace {
 
+using avx2::kPanelRows;
 using avx2::kWidth;
 
-// Rows of activations worked on side by side: enough independent sums to hide the latency of an
-// addition, few enough for the registers.
+// Rows of activations worked on side by side, each with two registers of a panel: enough
+// independent sums to hide the latency of an addition, few enough for the registers.
 constexpr int kTile = 4;
+constexpr int kFloatTile = 3;
+constexpr int kHalves = kPanelRows / kWidth;
 
 inline __m256 largest_of_four(const __m256* x) {
   const __m256 sign = _mm256_set1_ps(-0.0F);
@@ -63,6 +66,10 @@ inline __m256i broadcast4(const std::int8_t* from) {
   return _mm256_set1_epi32(word);
 }
 
+/// Stops the compiler from putting the sum off: g++ 12 would compute all products of a chain first,
+/// which takes more registers than there are.
+inline void add_now(__m256i& sum) { asm("" : "+x"(sum)); }
+
 /// How a format is multiplied. A product of two bytes, summed in pairs, leaves room in 16 bits for
 /// kChain such sums: 15 * 127 * 2 * 8, 31 * 127 * 2 * 4, 63 * 127 * 2 * 2 and 128 * 127 * 2 are all
 /// below 2^15.
@@ -72,7 +79,7 @@ struct Format {
   static constexpr int kChain = kChainLength;
   static constexpr bool kSigned = kIsSigned;
 };
-using FourBits = Format<32, 4, false>;
+using FourBits = Format<32, 8, false>;
 using FiveBits = Format<32, 4, false>;
 using SixBits = Format<16, 2, false>;
 using EightBits = Format<32, 1, true>;
@@ -86,30 +93,39 @@ inline __m256i multiply_bytes(__m256i w, __m256i x) {
   }
 }
 
-/// sums[t] lane r = exact dot product of group `group` of panel row r and row t.
+/// sums[t][h] lane r = exact dot product of group `group` of panel row 8 h + r and row t.
 template <class F, int kRows>
 inline void dot_group(const std::uint8_t* w,
                       const std::int8_t* x,
                       std::int64_t stride,
-                      __m256i* sums) {
+                      __m256i (*sums)[kHalves]) {
   const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 8
   for (int link = 0; link < F::kGroup / 4; link += F::kChain) {
-    __m256i pairs[kRows];
+    __m256i pairs[kRows][kHalves];
 #pragma GCC unroll 8
     for (int j = link; j < link + F::kChain; ++j) {
-      const __m256i columns =
-          _mm256_load_si256(reinterpret_cast<const __m256i*>(w + 4 * kWidth * j));
+      const auto* columns = reinterpret_cast<const __m256i*>(w + 4 * kPanelRows * j);
+      const __m256i half[kHalves] = {_mm256_load_si256(columns), _mm256_load_si256(columns + 1)};
 #pragma GCC unroll 8
       for (int t = 0; t < kRows; ++t) {
-        const __m256i product = multiply_bytes<F>(columns, broadcast4(x + t * stride + 4 * j));
-        pairs[t] = j == link ? product : _mm256_add_epi16(pairs[t], product);
+        const __m256i four = broadcast4(x + t * stride + 4 * j);
+#pragma GCC unroll 2
+        for (int h = 0; h < kHalves; ++h) {
+          const __m256i product = multiply_bytes<F>(half[h], four);
+          pairs[t][h] = j == link ? product : _mm256_add_epi16(pairs[t][h], product);
+          add_now(pairs[t][h]);
+        }
       }
     }
 #pragma GCC unroll 8
     for (int t = 0; t < kRows; ++t) {
-      const __m256i words = _mm256_madd_epi16(pairs[t], ones);
-      sums[t] = link == 0 ? words : _mm256_add_epi32(sums[t], words);
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        const __m256i words = _mm256_madd_epi16(pairs[t][h], ones);
+        sums[t][h] = link == 0 ? words : _mm256_add_epi32(sums[t][h], words);
+        add_now(sums[t][h]);
+      }
     }
   }
 }
@@ -122,27 +138,37 @@ inline void dot_rows(
   const std::int8_t* x = rows->q + first * rows->stride;
   const float* scale = rows->scale + first * scales_per_row;
   const float* sum = (F::kGroup == 32 ? rows->sum32 : rows->sum16) + first * groups_per_row;
-  __m256 y[kRows];
+  __m256 y[kRows][kHalves];
   for (int t = 0; t < kRows; ++t) {
-    y[t] = _mm256_loadu_ps(acc + t * kWidth);
+    for (int h = 0; h < kHalves; ++h) {
+      y[t][h] = _mm256_loadu_ps(acc + t * kPanelRows + h * kWidth);
+    }
   }
   for (int g = 0; g < groups; ++g) {
-    __m256i sums[kRows];
-    dot_group<F, kRows>(panel->w + g * F::kGroup * kWidth, x + g * F::kGroup, rows->stride, sums);
-    const __m256 w_scale = _mm256_load_ps(panel->scale + g * kWidth);
-    const __m256 w_offset = _mm256_load_ps(panel->offset + g * kWidth);
+    __m256i sums[kRows][kHalves];
+    dot_group<F, kRows>(
+        panel->w + g * F::kGroup * kPanelRows, x + g * F::kGroup, rows->stride, sums);
+    const float* w_scale = panel->scale + g * kPanelRows;
+    const float* w_offset = panel->offset + g * kPanelRows;
+    const int group32 = g * F::kGroup / 32;
 #pragma GCC unroll 8
     for (int t = 0; t < kRows; ++t) {
-      const int group32 = g * F::kGroup / 32;
       const __m256 x_scale = _mm256_set1_ps(scale[t * scales_per_row + group32]);
-      y[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[t]), _mm256_mul_ps(w_scale, x_scale), y[t]);
-      if constexpr (!F::kSigned) {
-        y[t] = _mm256_fmadd_ps(w_offset, _mm256_set1_ps(sum[t * groups_per_row + g]), y[t]);
+      const __m256 x_sum = _mm256_set1_ps(sum[t * groups_per_row + g]);
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        const __m256 both = _mm256_mul_ps(_mm256_load_ps(w_scale + h * kWidth), x_scale);
+        y[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[t][h]), both, y[t][h]);
+        if constexpr (!F::kSigned) {
+          y[t][h] = _mm256_fmadd_ps(_mm256_load_ps(w_offset + h * kWidth), x_sum, y[t][h]);
+        }
       }
     }
   }
   for (int t = 0; t < kRows; ++t) {
-    _mm256_storeu_ps(acc + t * kWidth, y[t]);
+    for (int h = 0; h < kHalves; ++h) {
+      _mm256_storeu_ps(acc + t * kPanelRows + h * kWidth, y[t][h]);
+    }
   }
 }
 
@@ -151,14 +177,14 @@ void dot_format(const QuantPanel* panel, int columns, const QuantRows* x, int ro
   const int groups = columns / F::kGroup;
   int t = 0;
   for (; t + kTile <= rows; t += kTile) {
-    dot_rows<F, kTile>(panel, groups, x, t, acc + t * kWidth);
+    dot_rows<F, kTile>(panel, groups, x, t, acc + t * kPanelRows);
   }
   if (t + 2 <= rows) {
-    dot_rows<F, 2>(panel, groups, x, t, acc + t * kWidth);
+    dot_rows<F, 2>(panel, groups, x, t, acc + t * kPanelRows);
     t += 2;
   }
   if (t < rows) {
-    dot_rows<F, 1>(panel, groups, x, t, acc + t * kWidth);
+    dot_rows<F, 1>(panel, groups, x, t, acc + t * kPanelRows);
   }
 }
 
@@ -187,29 +213,37 @@ void dot_quant(
 template <int kRows>
 inline void dot_float_rows(
     const float* w, int columns, const float* x, std::int64_t stride, float* acc) {
-  __m256 even[kRows];
-  __m256 odd[kRows];
+  __m256 sums[kRows][2][kHalves];  // of even and of odd columns
+#pragma GCC unroll 4
   for (int t = 0; t < kRows; ++t) {
-    even[t] = _mm256_loadu_ps(acc + 2 * t * kWidth);
-    odd[t] = _mm256_loadu_ps(acc + (2 * t + 1) * kWidth);
+    for (int i = 0; i < 2 * kHalves; ++i) {
+      sums[t][i / kHalves][i % kHalves] = _mm256_loadu_ps(acc + (2 * kHalves * t + i) * kWidth);
+    }
   }
+  const auto add_column = [&](int c, int odd) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kRows; ++t) {
+      const __m256 value = _mm256_set1_ps(x[t * stride + c]);
+#pragma GCC unroll 2
+      for (int h = 0; h < kHalves; ++h) {
+        const __m256 column = _mm256_load_ps(w + c * kPanelRows + h * kWidth);
+        sums[t][odd][h] = _mm256_fmadd_ps(column, value, sums[t][odd][h]);
+      }
+    }
+  };
   int c = 0;
   for (; c + 2 <= columns; c += 2) {
-    const __m256 w0 = _mm256_load_ps(w + c * kWidth);
-    const __m256 w1 = _mm256_load_ps(w + (c + 1) * kWidth);
-#pragma GCC unroll 8
-    for (int t = 0; t < kRows; ++t) {
-      even[t] = _mm256_fmadd_ps(w0, _mm256_set1_ps(x[t * stride + c]), even[t]);
-      odd[t] = _mm256_fmadd_ps(w1, _mm256_set1_ps(x[t * stride + c + 1]), odd[t]);
-    }
+    add_column(c, 0);
+    add_column(c + 1, 1);
   }
+  if (c < columns) {
+    add_column(c, 0);
+  }
+#pragma GCC unroll 4
   for (int t = 0; t < kRows; ++t) {
-    if (c < columns) {
-      const __m256 last = _mm256_set1_ps(x[t * stride + c]);
-      even[t] = _mm256_fmadd_ps(_mm256_load_ps(w + c * kWidth), last, even[t]);
+    for (int i = 0; i < 2 * kHalves; ++i) {
+      _mm256_storeu_ps(acc + (2 * kHalves * t + i) * kWidth, sums[t][i / kHalves][i % kHalves]);
     }
-    _mm256_storeu_ps(acc + 2 * t * kWidth, even[t]);
-    _mm256_storeu_ps(acc + (2 * t + 1) * kWidth, odd[t]);
   }
 }
 
@@ -220,17 +254,18 @@ void dot_float(const FloatPanel* panel,
                int rows,
                float* acc) {
   int t = 0;
-  for (; t + kTile <= rows; t += kTile) {
-    dot_float_rows<kTile>(panel->w, columns, x + t * x_stride, x_stride, acc + 2 * t * kWidth);
+  for (; t + kFloatTile <= rows; t += kFloatTile) {
+    dot_float_rows<kFloatTile>(
+        panel->w, columns, x + t * x_stride, x_stride, acc + 2 * t * kPanelRows);
   }
   for (; t < rows; ++t) {
-    dot_float_rows<1>(panel->w, columns, x + t * x_stride, x_stride, acc + 2 * t * kWidth);
+    dot_float_rows<1>(panel->w, columns, x + t * x_stride, x_stride, acc + 2 * t * kPanelRows);
   }
 }
 
 }  // namespace
 
 const MatmulOps kMatmulAvx2 = {
-    kWidth, round_row, avx2::unpack_quant, dot_quant, avx2::unpack_float, dot_float};
+    kPanelRows, round_row, avx2::unpack_quant, dot_quant, avx2::unpack_float, dot_float};
 
 }  // namespace rift::kernels

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of eight rows side by side. Lane r of a register is row r: quants are transposed while
-// still packed, four bytes of each row at a time, so that a register of a panel comes out of a few
-// shifts and masks.
+// Weights of eight rows side by side, one half of a panel. Lane r of a register is row r: quants
+// are transposed while still packed, four bytes of each row at a time, so that a register of a
+// panel comes out of a few shifts and masks.
 #include "kernels/cpu/avx2.inl.h"
 #include "kernels/cpu/matmul_avx2.h"
 
@@ -9,6 +9,13 @@ namespace rift::kernels::avx2 {
 namespace {
 
 using Rows = const std::byte* const*;
+
+/// Where eight of a panel's rows go.
+struct HalfPanel {
+  std::uint8_t* w;
+  float* scale;
+  float* offset;
+};
 
 /// out[c] lane r = bytes 4c .. 4c + 3 of row r from `at` on.
 inline void load_words(Rows rows, std::size_t at, __m256i* out) {
@@ -69,7 +76,7 @@ inline __m256i high_nibbles(__m256i x) { return low_nibbles(_mm256_srli_epi16(x,
 
 /// Columns 4 j .. 4 j + 3 of the panel.
 inline void put(std::uint8_t* w, int j, __m256i bytes) {
-  _mm256_store_si256(reinterpret_cast<__m256i*>(w + 4 * kWidth * j), bytes);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(w + 4 * kPanelRows * j), bytes);
 }
 
 /// Sixteen bytes of nibbles at `at`: columns 0-15 low, 16-31 high.
@@ -101,14 +108,14 @@ inline void add_fifth_bits(Rows rows, std::size_t at, __m256i* columns) {
   }
 }
 
-inline void put_scales(QuantPanel* panel, int group, __m256 scale, __m256 offset) {
-  _mm256_store_ps(panel->scale + group * kWidth, scale);
-  _mm256_store_ps(panel->offset + group * kWidth, offset);
+inline void put_scales(HalfPanel panel, int group, __m256 scale, __m256 offset) {
+  _mm256_store_ps(panel.scale + group * kPanelRows, scale);
+  _mm256_store_ps(panel.offset + group * kPanelRows, offset);
 }
 
 /// One block of 32 columns of a format that has a scale, maybe a minimum, and maybe fifth bits.
 template <DType kType>
-inline void unpack_32(Rows rows, std::size_t at, int group, QuantPanel* panel) {
+inline void unpack_32(Rows rows, std::size_t at, int group, HalfPanel panel) {
   constexpr bool kHasMin = kType == DType::kQ4_1 || kType == DType::kQ5_1;
   constexpr bool kFive = kType == DType::kQ5_0 || kType == DType::kQ5_1;
   const __m256 scale = load_halves(rows, at);
@@ -130,7 +137,7 @@ inline void unpack_32(Rows rows, std::size_t at, int group, QuantPanel* panel) {
   }
   put_scales(panel, group, scale, offset);
   for (int j = 0; j < 8; ++j) {
-    put(panel->w, 8 * group + j, columns[j]);
+    put(panel.w, 8 * group + j, columns[j]);
   }
 }
 
@@ -151,7 +158,7 @@ inline __m256i six_bits(__m256i low, __m256i words, int shift) {
 }
 
 /// The sixteen bytes in front of Q4_K and Q5_K: two f16 numbers and eight 6-bit scales and minima.
-inline void unpack_k_scales(Rows rows, std::size_t at, int group, QuantPanel* panel) {
+inline void unpack_k_scales(Rows rows, std::size_t at, int group, HalfPanel panel) {
   __m256i words[4];
   load_words(rows, at, words);
   const __m256 d = halves_to_floats(bits_of(words[0], 0, 16));
@@ -188,7 +195,7 @@ inline __m256i fifth_bit(__m256i x, int bit) {
 
 /// Q4_K and Q5_K: 64 columns, two groups, per 32 bytes.
 template <bool kFive>
-inline void unpack_k(Rows rows, std::size_t at, int group, QuantPanel* panel) {
+inline void unpack_k(Rows rows, std::size_t at, int group, HalfPanel panel) {
   unpack_k_scales(rows, at, group, panel);
   __m256i fifth[8];
   if constexpr (kFive) {
@@ -205,8 +212,8 @@ inline void unpack_k(Rows rows, std::size_t at, int group, QuantPanel* panel) {
         low = _mm256_or_si256(low, fifth_bit(fifth[c], 2 * part));
         high = _mm256_or_si256(high, fifth_bit(fifth[c], 2 * part + 1));
       }
-      put(panel->w, 8 * group + 16 * part + c, low);
-      put(panel->w, 8 * group + 16 * part + 8 + c, high);
+      put(panel.w, 8 * group + 16 * part + c, low);
+      put(panel.w, 8 * group + 16 * part + 8 + c, high);
     }
   }
 }
@@ -217,8 +224,8 @@ inline __m256i upper_two(__m256i low, __m256i x) {
 }
 
 /// 256 columns from column 16 `group` on; groups of 16.
-inline void unpack_q6_k(Rows rows, std::size_t at, int group, QuantPanel* panel) {
-  std::uint8_t* w = panel->w + group * 16 * kWidth;
+inline void unpack_q6_k(Rows rows, std::size_t at, int group, HalfPanel panel) {
+  std::uint8_t* w = panel.w + group * 16 * kPanelRows;
   for (int half = 0; half < 2; ++half) {
     const auto lows = at + static_cast<std::size_t>(64 * half);
     const auto highs = at + static_cast<std::size_t>(128 + 32 * half);
@@ -248,19 +255,20 @@ inline void unpack_q6_k(Rows rows, std::size_t at, int group, QuantPanel* panel)
 
 /// Blocks of 32 columns.
 template <DType kType>
-void unpack_small(Rows rows, int columns, std::size_t bytes, QuantPanel* panel) {
+void unpack_small(Rows rows, int columns, std::size_t bytes, HalfPanel panel) {
   for (int group = 0; group < columns / 32; ++group) {
     unpack_32<kType>(rows, static_cast<std::size_t>(group) * bytes, group, panel);
   }
 }
 
 /// scale * q + offset of every element, with one rounding.
-void widen(DType type, const QuantPanel& panel, int columns, float* w) {
+void widen(DType type, HalfPanel panel, int columns, float* w) {
   const int group = type == DType::kQ6_K ? 16 : 32;
   for (int c = 0; c < columns; c += 4) {
-    const __m256 scale = _mm256_load_ps(panel.scale + c / group * kWidth);
-    const __m256 offset = _mm256_load_ps(panel.offset + c / group * kWidth);
-    const __m256i four = _mm256_load_si256(reinterpret_cast<const __m256i*>(panel.w + c * kWidth));
+    const __m256 scale = _mm256_load_ps(panel.scale + c / group * kPanelRows);
+    const __m256 offset = _mm256_load_ps(panel.offset + c / group * kPanelRows);
+    const __m256i four =
+        _mm256_load_si256(reinterpret_cast<const __m256i*>(panel.w + c * kPanelRows));
     for (int i = 0; i < 4; ++i) {
       // Byte i of every word, as the signed or unsigned number that it is.
       const __m256i raised = _mm256_slli_epi32(four, 24 - 8 * i);
@@ -269,7 +277,7 @@ void widen(DType type, const QuantPanel& panel, int columns, float* w) {
       const __m256 value = type == DType::kQ8_0
                                ? _mm256_mul_ps(scale, _mm256_cvtepi32_ps(q))
                                : _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(q), offset);
-      _mm256_store_ps(w + (c + i) * kWidth, value);
+      _mm256_store_ps(w + (c + i) * kPanelRows, value);
     }
   }
 }
@@ -285,19 +293,17 @@ void transpose(Rows rows, int columns, float* w) {
     }
     transpose8(x);
     for (int i = 0; i < 8; ++i) {
-      _mm256_store_ps(w + (c + i) * kWidth, x[i]);
+      _mm256_store_ps(w + (c + i) * kPanelRows, x[i]);
     }
   }
   for (; c < columns; ++c) {
     for (int r = 0; r < kWidth; ++r) {
-      w[c * kWidth + r] = load1<kType>(rows[r] + static_cast<std::size_t>(c) * kBytesOf<kType>);
+      w[c * kPanelRows + r] = load1<kType>(rows[r] + static_cast<std::size_t>(c) * kBytesOf<kType>);
     }
   }
 }
 
-}  // namespace
-
-void unpack_quant(DType type, const std::byte* const* rows, int columns, QuantPanel* panel) {
+void unpack_half(DType type, Rows rows, int columns, HalfPanel panel) {
   const int blocks = columns / 256;
   switch (type) {
     case DType::kQ4_0:
@@ -332,14 +338,15 @@ void unpack_quant(DType type, const std::byte* const* rows, int columns, QuantPa
   }
 }
 
-void unpack_float(DType type, const std::byte* const* rows, int columns, FloatPanel* panel) {
+/// Likewise, to f32.
+void transpose_half(DType type, Rows rows, int columns, float* w) {
   switch (type) {
     case DType::kF32:
-      return transpose<DType::kF32>(rows, columns, panel->w);
+      return transpose<DType::kF32>(rows, columns, w);
     case DType::kF16:
-      return transpose<DType::kF16>(rows, columns, panel->w);
+      return transpose<DType::kF16>(rows, columns, w);
     case DType::kBF16:
-      return transpose<DType::kBF16>(rows, columns, panel->w);
+      return transpose<DType::kBF16>(rows, columns, w);
     case DType::kQ4_0:
     case DType::kQ4_1:
     case DType::kQ5_0:
@@ -348,11 +355,34 @@ void unpack_float(DType type, const std::byte* const* rows, int columns, FloatPa
     case DType::kQ4_K:
     case DType::kQ5_K:
     case DType::kQ6_K:
-      break;
+      return;  // widen() does these
+  }
+}
+
+HalfPanel half_of(QuantPanel* panel, int first) {
+  return {panel->w + 4 * first, panel->scale + first, panel->offset + first};
+}
+
+}  // namespace
+
+void unpack_quant(DType type, const std::byte* const* rows, int columns, QuantPanel* panel) {
+  for (int first = 0; first < kPanelRows; first += kWidth) {
+    unpack_half(type, rows + first, columns, half_of(panel, first));
+  }
+}
+
+void unpack_float(DType type, const std::byte* const* rows, int columns, FloatPanel* panel) {
+  if (type == DType::kF32 || type == DType::kF16 || type == DType::kBF16) {
+    for (int first = 0; first < kPanelRows; first += kWidth) {
+      transpose_half(type, rows + first, columns, panel->w + first);
+    }
+    return;
   }
   QuantPanel quants;
   unpack_quant(type, rows, columns, &quants);
-  widen(type, quants, columns, panel->w);
+  for (int first = 0; first < kPanelRows; first += kWidth) {
+    widen(type, half_of(&quants, first), columns, panel->w + first);
+  }
 }
 
 }  // namespace rift::kernels::avx2
