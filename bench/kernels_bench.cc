@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of the operations that a forward pass spends its time in: for matmul GB/s of weights and
 // GOP/s (two per product) by type and batch width, for attention GB/s of keys and values.
+#include "common/page_buffer.h"
 #include "common/thread_pool.h"
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
@@ -65,10 +66,10 @@ void print_line(std::string_view what, std::int64_t t, Seconds s, std::size_t by
 }
 
 /// Bytes without order in which every number reads as a small finite one in every type.
-std::vector<std::byte> random_bytes(std::size_t n) {
-  std::vector<std::byte> out(n);
+PageBuffer random_bytes(std::size_t n) {
+  PageBuffer out(n);
   std::uint32_t state = 1;
-  for (std::byte& byte : out) {
+  for (std::byte& byte : out.bytes()) {
     state = state * 1664525U + 1013904223U;
     byte = static_cast<std::byte>((state >> 24U) & 0x37U);
   }
@@ -92,7 +93,17 @@ void bench_matmul(DType type, kernels::MatmulMode mode, ThreadPool& pool) {
   const std::size_t bytes = static_cast<std::size_t>(kRows) * row_bytes(type, kCols);
   // Several matrices in turn, so that the weights come from memory as in a model.
   const std::int64_t copies = std::max<std::int64_t>(1, (96L << 20U) / static_cast<long>(bytes));
-  const std::vector<std::byte> weights = random_bytes(bytes * static_cast<std::size_t>(copies));
+  const PageBuffer weights = random_bytes(bytes * static_cast<std::size_t>(copies));
+  std::vector<kernels::WeightView> views;
+  for (std::size_t copy = 0; copy < static_cast<std::size_t>(copies); ++copy) {
+    const kernels::WeightView rows{type, kRows, kCols, weights.bytes().data() + copy * bytes};
+    views.push_back(rows);
+    if (kernels::packed_bytes(rows) == bytes) {
+      const std::vector<std::byte> from(rows.data, rows.data + bytes);
+      views.back() =
+          kernels::pack({type, kRows, kCols, from.data()}, weights.bytes().data() + copy * bytes, pool);
+    }
+  }
   for (const std::int64_t t : kWidths) {
     const std::vector<float> x = random_floats(t * kCols);
     std::vector<float> y(static_cast<std::size_t>(t * kRows));
@@ -100,10 +111,9 @@ void bench_matmul(DType type, kernels::MatmulMode mode, ThreadPool& pool) {
     activations.reserve(t, kCols);
     std::size_t copy = 0;
     const Seconds seconds = best_seconds([&] {
-      const kernels::WeightView w{type, kRows, kCols, weights.data() + copy * bytes};
       activations.prepare({x.data(), t, kCols}, mode, pool);
-      kernels::matmul(activations, w, {y.data(), t, kRows}, pool);
-      copy = (copy + 1) % static_cast<std::size_t>(copies);
+      kernels::matmul(activations, views[copy], {y.data(), t, kRows}, pool);
+      copy = (copy + 1) % views.size();
     });
     const double ops = 2.0 * static_cast<double>(t) * kRows * kCols;
     const char* name = mode == kernels::MatmulMode::kExact ? "exact" : "quantized";
@@ -118,7 +128,8 @@ void bench_attend(std::int32_t run_length, ThreadPool& pool) {
   constexpr std::int32_t kHeadDim = 128;
   constexpr std::int32_t kKeys = 8192;
   const std::size_t row = row_bytes(DType::kF16, kHeadDim);
-  const std::vector<std::byte> cache = random_bytes(2 * kKvHeads * kKeys * row);
+  const PageBuffer memory = random_bytes(2 * kKvHeads * kKeys * row);
+  const std::span<std::byte> cache = memory.bytes();
   std::vector<kernels::KvRun> runs;
   std::vector<std::int32_t> first = {0};
   for (std::size_t head = 0; head < kKvHeads; ++head) {
@@ -153,7 +164,7 @@ void bench_window_scores() {
   constexpr std::int32_t kGroup = 6;
   constexpr std::int32_t kHeadDim = 128;
   constexpr std::int32_t kKeys = 8192;
-  const std::vector<std::byte> keys = random_bytes(kKeys * row_bytes(DType::kF16, kHeadDim));
+  const PageBuffer keys = random_bytes(kKeys * row_bytes(DType::kF16, kHeadDim));
   const std::vector<float> q = random_floats(kWindow * kGroup * kHeadDim);
   std::vector<float> per_head(static_cast<std::size_t>(kGroup) * kKeys);
   std::vector<float> scratch(kernels::window_score_scratch(kWindow, kKeys));
@@ -163,13 +174,13 @@ void bench_window_scores() {
   args.group = kGroup;
   args.head_dim = kHeadDim;
   args.scale = 0.088F;
-  args.keys = keys.data();
+  args.keys = keys.bytes().data();
   args.key_count = kKeys;
   args.per_head = per_head.data();
   args.scratch = scratch.data();
   const Seconds seconds = best_seconds([&] { kernels::window_scores(args); });
   const double ops = 2.0 * kWindow * kGroup * kKeys * kHeadDim;
-  print_line("window_scores F16, 1 thread", kWindow, seconds, keys.size(), ops);
+  print_line("window_scores F16, 1 thread", kWindow, seconds, keys.bytes().size(), ops);
 }
 
 /// Everything, or what contains `filter`: "Q4_K", "attend", "window_scores".

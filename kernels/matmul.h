@@ -10,14 +10,23 @@
 
 namespace rift::kernels {
 
-/// A weight matrix as it lies in its file: [rows, cols], row-major, each row row_bytes(dtype, cols)
-/// long. Does not own; the bytes need no alignment.
+/// A weight matrix [rows, cols]. As it lies in its file: row-major, each row row_bytes(dtype, cols)
+/// long. Or packed by pack(). Does not own; the bytes need no alignment.
 struct WeightView {
   DType dtype = DType::kF32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   const std::byte* data = nullptr;
+  int panel_rows = 0;  // rows per panel when packed, 0 otherwise
 };
+
+/// Bytes that pack() needs for w: those of its rows, rounded up to whole panels. 0: this machine's
+/// kernels read such weights best as they lie in the file.
+[[nodiscard]] std::size_t packed_bytes(const WeightView& w);
+/// Writes w, as it lies in its file, to out [packed_bytes(w)] in the order that this machine's
+/// kernels read; the view of it. Every operation gives the same bits for both.
+/// Thread: the pool's owner.
+WeightView pack(const WeightView& w, std::byte* out, ThreadPool& pool);
 
 enum class MatmulMode {
   kExact,      // weights dequantised to f32, products and sums in f32

@@ -13,9 +13,9 @@
 namespace rift::kernels {
 
 inline constexpr int kMaxPanelRows = 16;
-inline constexpr int kQuantChunk = 1024;  // columns of a QuantPanel; a multiple of every block
-inline constexpr int kFloatChunk = 256;   // columns of a FloatPanel; likewise
-inline constexpr int kKeyChunk = 32;      // keys worked through at a time
+inline constexpr int kQuantChunk = 256;  // columns of a QuantPanel; a multiple of every block
+inline constexpr int kFloatChunk = 256;  // columns of a FloatPanel; likewise
+inline constexpr int kKeyChunk = 32;     // keys worked through at a time
 
 /// A group of activations all below this is rounded to zeros: 127 / x could overflow.
 inline constexpr float kLeastLargest = 1e-30F;
@@ -65,6 +65,16 @@ struct MatmulOps {
                     std::int64_t x_stride,
                     int rows,
                     float* acc);
+
+  /// Null, all three, where packing does not pay: then no weights are packed (panels.h).
+  /// As unpack_quant, from `data`, whole blocks of a packed panel.
+  void (*unpack_panel)(DType type, const std::byte* data, int columns, QuantPanel* panel) = nullptr;
+  /// acc [R] += x w^T for one row x from packed blocks; the bits of dot_quant on what unpack_panel
+  /// gives.
+  void (*dot_panel)(
+      DType type, const std::byte* data, int columns, const QuantRows* x, float* acc) = nullptr;
+  /// Unpacked quants in f32, with one rounding.
+  void (*widen_panel)(DType type, QuantPanel* quants, int columns, FloatPanel* panel) = nullptr;
 };
 
 struct AttentionOps {

@@ -3,6 +3,7 @@
 
 #include "common/check.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/panels.h"
 #include "kernels/cpu/quant_blocks.h"
 
 #include <algorithm>
@@ -47,25 +48,74 @@ struct Task {
   std::size_t row_bytes;
 };
 
-/// Rows of weights [first, first + R * count) as `count` panels. Panel i takes row i of each of R
-/// equal parts, so that a thread reads R long streams: rows that follow each other are each too
-/// short for the processor to fetch ahead.
+/// Rows of weights [first, first + R * count) as `count` panels. Packed: R rows that follow each
+/// other. As they lie in the file: panel i takes row i of each of R equal parts, so that a thread
+/// reads R long streams, since rows are too short for the processor to fetch ahead.
 struct Panels {
   std::int64_t first;
   std::int64_t count;
+  int packed_rows;  // R, or 0
 
   [[nodiscard]] std::int64_t row(std::int64_t panel, int lane) const {
-    return first + lane * count + panel;
+    return packed_rows > 0 ? first + panel * packed_rows + lane : first + lane * count + panel;
   }
 };
 
-/// Where the panel's rows start; those past the end repeat the last, and their results are dropped.
-void find_rows(const Task& task, const Panels& panels, std::int64_t panel, const std::byte** rows) {
-  for (int lane = 0; lane < task.ops.panel_rows; ++lane) {
-    const std::int64_t row = std::min(panels.row(panel, lane), task.w.rows - 1);
-    rows[lane] = task.w.data + static_cast<std::size_t>(row) * task.row_bytes;
+/// Hands out the quants of one panel, a chunk of columns at a time.
+class PanelReader {
+ public:
+  PanelReader(const Task& task, const Panels& panels, std::int64_t panel) : task_(task) {
+    if (panels.packed_rows > 0) {
+      packed_ = task.w.data + static_cast<std::size_t>(panels.row(panel, 0)) * task.row_bytes;
+      return;
+    }
+    // Rows past the end repeat the last; their results are dropped.
+    for (int lane = 0; lane < task.ops.panel_rows; ++lane) {
+      const std::int64_t row = std::min(panels.row(panel, lane), task.w.rows - 1);
+      rows_[lane] = task.w.data + static_cast<std::size_t>(row) * task.row_bytes;
+    }
   }
-}
+
+  void next_quants(int columns, QuantPanel* out) {
+    if (packed_ != nullptr) {
+      task_.ops.unpack_panel(task_.w.dtype, packed_, columns, out);
+    } else {
+      task_.ops.unpack_quant(task_.w.dtype, rows_, columns, out);
+    }
+    advance(columns);
+  }
+
+  void next_floats(int columns, FloatPanel* out) {
+    if (packed_ != nullptr) {
+      QuantPanel quants;
+      task_.ops.unpack_panel(task_.w.dtype, packed_, columns, &quants);
+      task_.ops.widen_panel(task_.w.dtype, &quants, columns, out);
+    } else {
+      task_.ops.unpack_float(task_.w.dtype, rows_, columns, out);
+    }
+    advance(columns);
+  }
+
+ private:
+  [[nodiscard]] std::size_t chunk_bytes(int columns) const {
+    return rift::row_bytes(task_.w.dtype, columns) * static_cast<std::size_t>(task_.ops.panel_rows);
+  }
+
+  void advance(int columns) {
+    if (packed_ != nullptr) {
+      packed_ += chunk_bytes(columns);
+      return;
+    }
+    const std::size_t bytes = rift::row_bytes(task_.w.dtype, columns);
+    for (int lane = 0; lane < task_.ops.panel_rows; ++lane) {
+      rows_[lane] += bytes;
+    }
+  }
+
+  const Task& task_;
+  const std::byte* packed_ = nullptr;
+  const std::byte* rows_[kMaxPanelRows] = {};
+};
 
 /// Results of a panel, acc [rows, R], to y.
 void store(const Task& task,
@@ -83,12 +133,6 @@ void store(const Task& task,
   }
 }
 
-void advance(const std::byte** rows, int count, std::size_t bytes) {
-  for (int i = 0; i < count; ++i) {
-    rows[i] += bytes;
-  }
-}
-
 /// y[t0 .. t0 + rows, panel] from 8-bit activations.
 void quant_tile(
     const Task& task, const Panels& panels, std::int64_t panel, std::int64_t t0, int rows) {
@@ -96,16 +140,24 @@ void quant_tile(
   const int width = task.ops.panel_rows;
   float acc[kRowTile * kMaxPanelRows];
   std::fill_n(acc, rows * width, 0.0F);
-  const std::byte* from[kMaxPanelRows];
-  find_rows(task, panels, panel, from);
+  PanelReader reader(task, panels, panel);
   for (std::int64_t c = 0; c < task.w.cols; c += kQuantChunk) {
     const int columns = static_cast<int>(std::min<std::int64_t>(kQuantChunk, task.w.cols - c));
-    task.ops.unpack_quant(task.w.dtype, from, columns, &unpacked);
+    reader.next_quants(columns, &unpacked);
     const QuantRows x = task.x.rows(t0, c);
     task.ops.dot_quant(task.w.dtype, &unpacked, columns, &x, rows, acc);
-    advance(from, width, rift::row_bytes(task.w.dtype, columns));
   }
   store(task, panels, panel, t0, rows, acc);
+}
+
+/// y[t, panel] from 8-bit activations and packed weights.
+void quant_row(const Task& task, const Panels& panels, std::int64_t panel, std::int64_t t) {
+  float acc[kMaxPanelRows] = {};
+  const QuantRows x = task.x.rows(t, 0);
+  const std::byte* data =
+      task.w.data + static_cast<std::size_t>(panels.row(panel, 0)) * task.row_bytes;
+  task.ops.dot_panel(task.w.dtype, data, static_cast<int>(task.w.cols), &x, acc);
+  store(task, panels, panel, t, 1, acc);
 }
 
 /// y[t0 .. t0 + rows, panel] in f32.
@@ -115,14 +167,12 @@ void float_tile(
   const int width = task.ops.panel_rows;
   float acc[kRowTile * 2 * kMaxPanelRows];
   std::fill_n(acc, rows * 2 * width, 0.0F);
-  const std::byte* from[kMaxPanelRows];
-  find_rows(task, panels, panel, from);
+  PanelReader reader(task, panels, panel);
   for (std::int64_t c = 0; c < task.w.cols; c += kFloatChunk) {
     const int columns = static_cast<int>(std::min<std::int64_t>(kFloatChunk, task.w.cols - c));
-    task.ops.unpack_float(task.w.dtype, from, columns, &unpacked);
+    reader.next_floats(columns, &unpacked);
     const float* x = task.x.x.row(t0) + c;
     task.ops.dot_float(&unpacked, columns, x, task.x.x.stride, rows, acc);
-    advance(from, width, rift::row_bytes(task.w.dtype, columns));
   }
   // The two halves of every sum, moved together in place.
   for (int t = 0; t < rows; ++t) {
@@ -195,26 +245,75 @@ void matmul(const Activations& x, const WeightView& w, MatView<float> y, ThreadP
              y.rows,
              y.cols);
   const Task task{a, w, y, *cpu_ops().matmul, row_bytes(w.dtype, w.cols)};
+  RIFT_CHECK(w.panel_rows == 0 || w.panel_rows == task.ops.panel_rows,
+             "weights packed for panels of {} rows, {} are used here",
+             w.panel_rows,
+             task.ops.panel_rows);
   const bool quantized = a.rounded && block_elements(w.dtype) > 1;
   const std::int64_t width = task.ops.panel_rows;
   const std::int64_t panels = (w.rows + width - 1) / width;
   const auto body = [&task, quantized, width](std::int64_t begin, std::int64_t end) {
-    const Panels range{begin * width, end - begin};
+    const Panels range{begin * width, end - begin, task.w.panel_rows};
     for (std::int64_t t = 0; t < task.y.rows; t += kRowTile) {
       const int rows = static_cast<int>(std::min<std::int64_t>(kRowTile, task.y.rows - t));
       for (std::int64_t panel = 0; panel < range.count; ++panel) {
-        quantized ? quant_tile(task, range, panel, t, rows)
-                  : float_tile(task, range, panel, t, rows);
+        if (!quantized) {
+          float_tile(task, range, panel, t, rows);
+        } else if (rows == 1 && range.packed_rows > 0) {
+          quant_row(task, range, panel, t);
+        } else {
+          quant_tile(task, range, panel, t, rows);
+        }
       }
     }
   };
   pool.parallel_for(panels, 1, std::cref(body));
 }
 
+std::size_t packed_bytes(const WeightView& w) {
+  const MatmulOps& ops = *cpu_ops().matmul;
+  if (ops.unpack_panel == nullptr || block_elements(w.dtype) == 1) {
+    return 0;
+  }
+  const std::int64_t panels = (w.rows + ops.panel_rows - 1) / ops.panel_rows;
+  return static_cast<std::size_t>(panels * ops.panel_rows) * row_bytes(w.dtype, w.cols);
+}
+
+WeightView pack(const WeightView& w, std::byte* out, ThreadPool& pool) {
+  RIFT_CHECK(w.panel_rows == 0 && packed_bytes(w) > 0, "{} is not packed", to_string(w.dtype));
+  const int width = cpu_ops().matmul->panel_rows;
+  const std::size_t bytes = row_bytes(w.dtype, w.cols);
+  const auto body = [&](std::int64_t begin, std::int64_t end) {
+    const std::byte* rows[kMaxPanelRows];
+    for (std::int64_t panel = begin; panel < end; ++panel) {
+      for (int lane = 0; lane < width; ++lane) {
+        const std::int64_t row = std::min(panel * width + lane, w.rows - 1);
+        rows[lane] = w.data + static_cast<std::size_t>(row) * bytes;
+      }
+      pack_panel(
+          w.dtype, rows, width, w.cols, out + static_cast<std::size_t>(panel * width) * bytes);
+    }
+  };
+  pool.parallel_for((w.rows + width - 1) / width, 1, std::cref(body));
+  return {w.dtype, w.rows, w.cols, out, width};
+}
+
 void dequantize_row(const WeightView& w, std::int64_t row, float* out) {
   RIFT_CHECK(row >= 0 && row < w.rows, "row {} of {}", row, w.rows);
-  dequantize(
-      w.dtype, w.data + static_cast<std::size_t>(row) * row_bytes(w.dtype, w.cols), w.cols, out);
+  const std::size_t bytes = row_bytes(w.dtype, w.cols);
+  if (w.panel_rows == 0) {
+    dequantize(w.dtype, w.data + static_cast<std::size_t>(row) * bytes, w.cols, out);
+    return;
+  }
+  const int lane = static_cast<int>(row % w.panel_rows);
+  const std::byte* panel = w.data + static_cast<std::size_t>(row - lane) * bytes;
+  const std::int64_t block = block_elements(w.dtype);
+  std::byte one[kMaxBlockBytes];
+  for (std::int64_t c = 0; c < w.cols; c += block) {
+    unpack_row(w.dtype, panel, w.panel_rows, lane, block, one);
+    dequantize(w.dtype, one, block, out + c);
+    panel += static_cast<std::size_t>(w.panel_rows) * block_bytes(w.dtype);
+  }
 }
 
 }  // namespace rift::kernels

@@ -113,7 +113,11 @@ void dot_float(const FloatPanel* panel,
 
 }  // namespace
 
-const MatmulOps kMatmulScalar = {
-    kWidth, round_row, unpack_quant, dot_quant, unpack_float, dot_float};
+const MatmulOps kMatmulScalar = {.panel_rows = kWidth,
+                                 .round_row = round_row,
+                                 .unpack_quant = unpack_quant,
+                                 .dot_quant = dot_quant,
+                                 .unpack_float = unpack_float,
+                                 .dot_float = dot_float};
 
 }  // namespace rift::kernels

@@ -18,6 +18,7 @@ struct QuantFormat {
 
 inline constexpr int kMaxBlock = 256;
 inline constexpr int kMaxBlockGroups = 16;
+inline constexpr std::size_t kMaxBlockBytes = 210;  // of Q6_K
 
 /// block == 0 for plain types.
 [[nodiscard]] QuantFormat quant_format(DType type);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/matmul.h"
 
+#include "kernels/ops.h"
 #include "kernels/ref/matmul.h"
 #include "tests/unit/kernels/fixture.h"
 
@@ -64,6 +65,39 @@ TEST_P(Matmul, AgreesWithTheTwinForEveryTypeAndShape) {
       }
       for (const std::int64_t t : {1, 2, 4, 5, 7, 64, 65, 130}) {
         compare(type, mode, t, 9, 256, 2);
+      }
+    }
+  }
+}
+
+TEST_P(Matmul, PackedWeightsGiveTheSameBits) {
+  ThreadPool pool(2);
+  for (const DType type : kAllTypes) {
+    for (const std::int64_t n : {1, 8, 16, 17, 45}) {
+      const std::int64_t cols = 1280;
+      Random random(static_cast<unsigned>(n));
+      const std::vector<std::byte> weights = random_weights(type, n, cols, random);
+      const WeightView rows{type, n, cols, weights.data()};
+      const bool packs = std::string_view(cpu_target()) != "scalar" && block_elements(type) > 1;
+      const std::size_t bytes = packed_bytes(rows);
+      ASSERT_EQ(bytes > 0, packs) << to_string(type);
+      if (!packs) {
+        continue;
+      }
+      SCOPED_TRACE(testing::Message() << to_string(type) << " n=" << n);
+      std::vector<std::byte> memory(bytes + 1);
+      const WeightView packed = pack(rows, memory.data() + 1, pool);
+      const std::vector<float> x = random_floats(static_cast<std::size_t>(5 * cols), random);
+      for (const MatmulMode mode : kModes) {
+        const std::vector<float> expected = multiply({x.data(), 5, cols}, rows, mode, pool);
+        EXPECT_EQ(multiply({x.data(), 5, cols}, packed, mode, pool), expected);
+      }
+      std::vector<float> one(static_cast<std::size_t>(cols));
+      std::vector<float> other(one.size());
+      for (std::int64_t row = 0; row < n; ++row) {
+        dequantize_row(rows, row, one.data());
+        dequantize_row(packed, row, other.data());
+        EXPECT_EQ(other, one) << "row " << row;
       }
     }
   }
