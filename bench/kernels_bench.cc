@@ -100,8 +100,8 @@ void bench_matmul(DType type, kernels::MatmulMode mode, ThreadPool& pool) {
     views.push_back(rows);
     if (kernels::packed_bytes(rows) == bytes) {
       const std::vector<std::byte> from(rows.data, rows.data + bytes);
-      views.back() =
-          kernels::pack({type, kRows, kCols, from.data()}, weights.bytes().data() + copy * bytes, pool);
+      views.back() = kernels::pack(
+          {type, kRows, kCols, from.data()}, weights.bytes().data() + copy * bytes, pool);
     }
   }
   for (const std::int64_t t : kWidths) {

@@ -5,6 +5,7 @@
 #include "common/thread_pool.h"
 #include "kernels/ops.h"
 #include "model/kv_cache.h"
+#include "model/pack_weights.h"
 #include "model/runner.h"
 #include "model/weights.h"
 
@@ -44,6 +45,7 @@ struct Options {
   std::int32_t batch = 512;
   double seconds = 2.0;
   bool exact = false;
+  bool no_repack = false;
 
   /// Where people read: stdout, unless a script reads the figures there.
   [[nodiscard]] std::FILE* table() const { return json == "-" ? stderr : stdout; }
@@ -313,6 +315,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--batch", options.batch, "Tokens per prefill pass")->check(CLI::Range(1, 4096));
   app.add_option("--seconds", options.seconds, "Least time spent on a point");
   app.add_flag("--exact", options.exact, "Float32 arithmetic on dequantised weights");
+  app.add_flag("--no-repack", options.no_repack, "Weights as they lie in the file");
   app.add_option("--json", options.json, "Write the figures to a file, - for stdout");
   app.footer(
       "Bytes are those of all weights and the cached positions, once per pass; % read compares\n"
@@ -335,7 +338,10 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
-    const auto weights = model::load_weights(options.model);
+    auto weights = model::load_weights(options.model);
+    if (!options.no_repack) {
+      weights = model::pack_weights(weights, options.threads);
+    }
     bench::ModelBench bench(options, weights);
     const double bandwidth = bench.bandwidth();
     fmt::print(options.table(),

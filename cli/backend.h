@@ -21,6 +21,7 @@ struct ClusterOptions {
   std::uint64_t draft_memory_bytes = 0;  // 0: as much as one session of `context` needs
   int threads = 2;                       // of each node
   bool exact = false;
+  bool no_repack = false;
   std::string require_transport;
   std::string trace;      // file; empty: none
   std::string log_level;  // of the nodes

@@ -3,15 +3,20 @@
 #include "cli/local_nodes.h"
 #include "common/log.h"
 #include "common/trace.h"
+#include "model/pack_weights.h"
 
 namespace rift::cli {
 namespace {
 
 LocalNodesOptions node_options(const ClusterOptions& options) {
   LocalNodesOptions out;
-  out.target = model::load_weights(options.target_model);
+  const auto load = [&options](const std::string& file) {
+    const auto weights = model::load_weights(file);
+    return options.no_repack ? weights : model::pack_weights(weights, options.threads);
+  };
+  out.target = load(options.target_model);
   if (!options.draft_model.empty()) {
-    out.draft = model::load_weights(options.draft_model);
+    out.draft = load(options.draft_model);
   }
   out.context = options.context;
   out.max_draft_len = options.max_draft_len;

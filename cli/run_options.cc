@@ -137,6 +137,8 @@ void add_run_options(CLI::App& command, RunOptions& o) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command.add_flag("--exact", o.cluster.exact, "f32 arithmetic instead of 8-bit activations");
+  command.add_flag(
+      "--no-repack", o.cluster.no_repack, "compute from the weights as they lie in the file");
   command.add_option("--pre", o.cluster.pre, "pre-tokenizer, where the file's is unknown");
   command.add_option("--trace", o.cluster.trace, "write Chrome/Perfetto trace events to this file");
   command.add_option("--node-log-level", o.cluster.log_level, "of the three nodes")

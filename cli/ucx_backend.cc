@@ -79,6 +79,9 @@ class UcxBackend : public Backend {
     if (options_.exact) {
       arguments.emplace_back("--exact");
     }
+    if (options_.no_repack) {
+      arguments.emplace_back("--no-repack");
+    }
     if (!options_.pre.empty()) {
       arguments.insert(arguments.end(), {"--pre", options_.pre});
     }

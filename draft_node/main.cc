@@ -2,6 +2,7 @@
 #include "common/log.h"
 #include "common/trace.h"
 #include "draft_node/service.h"
+#include "model/pack_weights.h"
 #include "model/tokenizer.h"
 #include "model/weights.h"
 #include "transport/node_process.h"
@@ -37,6 +38,9 @@ struct Options {
 DraftNodeOptions node_options(const Options& options, Trace* trace) {
   DraftNodeOptions node;
   node.weights = model::load_weights(options.model);
+  if (!options.process.no_repack) {
+    node.weights = model::pack_weights(node.weights, options.process.threads);
+  }
   node.threads = options.process.threads;
   node.memory_bytes = options.memory_bytes;
   node.arena_bytes = options.arena_bytes;

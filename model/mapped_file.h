@@ -26,4 +26,8 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+/// Lets the kernel take back the whole pages of a part of a mapped file that will hardly be read
+/// again; reading it later is slower, not wrong.
+void release_pages(std::span<const std::byte> part);
+
 }  // namespace rift::model

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/log.h"
+#include "model/pack_weights.h"
 #include "model/weights.h"
 #include "score_node/service.h"
 #include "transport/node_process.h"
@@ -24,6 +25,9 @@ struct Options {
 ScoreNodeOptions node_options(const Options& options) {
   ScoreNodeOptions node;
   node.weights = model::load_weights(options.model);
+  if (!options.process.no_repack) {
+    node.weights = model::pack_weights(node.weights, options.process.threads);
+  }
   node.engine.threads = options.process.threads;
   node.engine.chunk = options.chunk;
   node.engine.max_history_bytes = options.history_bytes;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "model/pack_weights.h"
 #include "model/tokenizer.h"
 #include "target_node/json.h"
 #include "target_node/service.h"
@@ -133,6 +134,9 @@ class LineServer {
 NodeOptions node_options(const Options& options) {
   NodeOptions node;
   node.weights = model::load_weights(options.model);
+  if (!options.process.no_repack) {
+    node.weights = model::pack_weights(node.weights, options.process.threads);
+  }
   node.engine.max_context = options.context;
   node.engine.max_draft_len = options.max_draft_len;
   node.engine.mode =

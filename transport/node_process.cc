@@ -63,6 +63,7 @@ void add_node_options(CLI::App& app, NodeProcessOptions& o, const std::string& n
   app.add_option(
       "--log-level", o.log_level, "trace, debug, info, warn, error, off (default: RIFT_LOG, info)");
   app.add_flag("--exact", o.exact, "f32 arithmetic instead of 8-bit activations");
+  app.add_flag("--no-repack", o.no_repack, "compute from the weights as they lie in the file");
   app.add_flag("--die-with-parent", o.die_with_parent, "end when the starting process ends");
   app.set_version_flag("--version", RIFT_VERSION);
 }

@@ -31,6 +31,7 @@ struct NodeProcessOptions {
   std::string listen;  // nodes that listen: host:port
   int ready_fd = -1;   // nodes that listen; -1: none
   bool exact = false;
+  bool no_repack = false;
   bool die_with_parent = false;
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch invariance on a published model: rows as long and quantised as the target's are.
+// Batch invariance on a published model: rows as long and quantised as the target's are; packed
+// weights give the bits of those in the file.
 #include "common/thread_pool.h"
 #include "model/kv_cache.h"
+#include "model/pack_weights.h"
 #include "model/runner.h"
 #include "model/weights.h"
 #include "tests/golden/published_model.h"
@@ -34,15 +36,23 @@ TEST(RunnerOnPublishedModel, GivesTheSameBitsForAnyWidthOfPassAndThreadCount) {
   const auto weights = load_weights(path);
   const std::vector<TokenId> tokens = random_tokens(kTokens, weights->config.vocab);
   const std::vector<float> one_by_one = logits_of(weights, tokens, 1, 1);
+  const auto packed = pack_weights(weights, 2);
+  EXPECT_EQ(packed->bytes, weights->bytes);  // its matrices are whole panels
   struct Case {
+    const std::shared_ptr<const Weights>& weights;
     int threads;
     std::size_t width;
   };
-  for (const Case& c : {Case{2, 1}, Case{1, 12}, Case{2, 12}, Case{3, 5}, Case{2, kTokens}}) {
-    const std::vector<float> logits = logits_of(weights, tokens, c.threads, c.width);
+  for (const Case& c : {Case{weights, 2, 1},
+                        Case{weights, 2, 12},
+                        Case{packed, 2, 1},
+                        Case{packed, 1, 12},
+                        Case{packed, 3, 5},
+                        Case{packed, 2, kTokens}}) {
+    const std::vector<float> logits = logits_of(c.weights, tokens, c.threads, c.width);
     ASSERT_EQ(logits.size(), one_by_one.size());
     EXPECT_EQ(std::memcmp(logits.data(), one_by_one.data(), logits.size() * sizeof(float)), 0)
-        << c.threads << " threads, width " << c.width;
+        << (c.weights == packed ? "packed, " : "") << c.threads << " threads, width " << c.width;
   }
 }
 
