@@ -20,6 +20,7 @@ struct ClusterOptions {
   std::int32_t max_draft_len = 31;
   std::uint64_t draft_memory_bytes = 0;  // 0: as much as one session of `context` needs
   int threads = 2;                       // of each node
+  bool measure_verify = false;           // requests leave the draft length to the target
   bool exact = false;
   bool no_repack = false;
   std::string require_transport;

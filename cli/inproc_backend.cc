@@ -20,6 +20,7 @@ LocalNodesOptions node_options(const ClusterOptions& options) {
   }
   out.context = options.context;
   out.max_draft_len = options.max_draft_len;
+  out.measure_verify = options.measure_verify;
   out.draft_memory_bytes = options.draft_memory_bytes;
   out.threads = options.threads;
   out.mode = options.exact ? kernels::MatmulMode::kExact : kernels::MatmulMode::kQuantized;

@@ -146,6 +146,7 @@ LawResult test_law(Backend& backend,
   request.max_tokens = kTokens + 2;  // so that the last one tested can be a draft as well
   request.ignore_stop = true;
   request.use_draft = true;
+  request.auto_draft_len = false;
   request.draft_len = kTokens - 1;
   request.sampling = {};
   request.sampling.temperature = 1.0F;

@@ -92,6 +92,7 @@ void LocalNodes::start_target() {
   o.engine.kv_dtype = options_.kv_dtype;
   o.engine.mode = options_.mode;
   o.threads = options_.threads;
+  o.measure_verify = options_.measure_verify;
   o.trace = target_trace_;
   target_link_ = transport::make_inproc_transport(
       io_, network_, link_options(target_node::node_info(*options_.target, "target0", kTokenizer)));

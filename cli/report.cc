@@ -146,6 +146,7 @@ json::object to_json(const RunReport& r) {
             {"delta", p.delta},
             {"window", p.window}}},
           {"draft_len", r.request.use_draft ? r.request.draft_len : 0},
+          {"draft_len_auto", r.request.use_draft && r.request.auto_draft_len},
           {"prompt_tokens", r.request.prompt.size()},
           {"output_tokens", json::array(o.tokens.begin(), o.tokens.end())},
           {"text", r.text},
@@ -244,6 +245,16 @@ void add_draft_rows(const RunReport& r, std::vector<std::pair<std::string, std::
   rows.emplace_back("link", o.draft_ready.score_link);
 }
 
+std::string draft_length_text(const RunReport& r) {
+  if (!r.request.auto_draft_len) {
+    return std::to_string(r.request.draft_len);
+  }
+  const target_node::Progress& p = r.outcome.progress;
+  return fmt::format(
+      "auto (mean {:.1f})",
+      p.steps == 0 ? 0.0 : static_cast<double>(p.drafted_tokens) / static_cast<double>(p.steps));
+}
+
 }  // namespace
 
 std::string to_table(const RunReport& r) {
@@ -258,7 +269,7 @@ std::string to_table(const RunReport& r) {
                                   p.block,
                                   p.rho,
                                   p.delta,
-                                  r.request.draft_len));
+                                  draft_length_text(r)));
   }
   rows.emplace_back("tokens",
                     fmt::format("{} prompt, {} answer ({})",

@@ -15,6 +15,10 @@
 namespace rift::cli {
 namespace {
 
+// A verification of 16 rows: drafts this long hardly ever hold, and the ring of a working set is as
+// much longer.
+constexpr std::int32_t kLongestAutoDraft = 15;
+
 // CLI::Range lets NaN through.
 std::string finite(const std::string& text) {
   float value = 0.0F;
@@ -25,6 +29,19 @@ std::string finite(const std::string& text) {
 // An unsigned option takes "-5" for a huge number.
 std::string not_negative(const std::string& text) {
   return text.starts_with('-') ? text + " is negative" : "";
+}
+
+void set_draft_len(target_node::Request& request, const std::string& text) {
+  request.auto_draft_len = text == "auto";
+  if (request.auto_draft_len) {
+    request.draft_len = kLongestAutoDraft;
+    return;
+  }
+  const char* end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, request.draft_len).ptr != end || request.draft_len < 1 ||
+      request.draft_len > 31) {
+    throw CLI::ValidationError("--draft-len", "'" + text + "': give auto, or 1 to 31");
+  }
 }
 
 void add_policy_options(CLI::App& command, RunOptions& o) {
@@ -51,9 +68,12 @@ void add_policy_options(CLI::App& command, RunOptions& o) {
   command.add_option("--staging", p.staging_percent, "staging slots, % of the selected slots")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
-  command.add_option("--draft-len", o.request.draft_len, "tokens drafted per round")
-      ->check(CLI::Range(1, 31))
-      ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--draft-len",
+          [&o](const std::string& text) { set_draft_len(o.request, text); },
+          "tokens drafted per round; auto: what gives most tokens per second so far, at most 15")
+      ->default_str("auto");
   command.add_flag("--no-draft", o.no_draft, "plain decoding by the target");
 }
 
@@ -113,7 +133,7 @@ void add_sampling_options(CLI::App& command, RunOptions& o) {
 void add_run_options(CLI::App& command, RunOptions& o) {
   const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   o.cluster.threads = cores;
-  o.request.draft_len = 6;
+  set_draft_len(o.request, "auto");
   command.add_option("-m,--model", o.target_model, "target model: GGUF, safetensors or folder")
       ->required();
   command.add_option("--md,--draft-model", o.draft_model, "draft model (also: -md)");
@@ -187,6 +207,7 @@ std::unique_ptr<Backend> start_backend(const RunOptions& options, std::int32_t c
   cluster.draft_model = options.no_draft ? "" : options.draft_model;
   cluster.context = context;
   cluster.max_draft_len = std::max(options.request.draft_len, 11);
+  cluster.measure_verify = !options.no_draft && options.request.auto_draft_len;
   return options.transport == "inproc" ? start_inproc_backend(cluster) : start_ucx_backend(cluster);
 }
 

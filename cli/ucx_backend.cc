@@ -161,6 +161,9 @@ void UcxBackend::start_target(const std::string& draft) {
   if (!draft.empty()) {
     arguments.insert(arguments.end(), {"--draft", draft});
   }
+  if (options_.measure_verify) {
+    arguments.emplace_back("--measure-verify");
+  }
   target_ = ChildProcess(program("target_node"),
                          arguments,
                          {{in.read.get(), STDIN_FILENO}, {out.write.get(), STDOUT_FILENO}});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "target_node/engine.h"
 
+#include "common/clock.h"
 #include "model/verification.h"
 
 #include <algorithm>
@@ -128,6 +129,35 @@ VerifyDone TargetEngine::verify(const Verify& job) {
   session.cache->truncate(static_cast<std::int32_t>(session.history.size()));
   session.history.push_back(verdict.next);
   return {job.session, verdict.accepted, verdict.next};
+}
+
+std::vector<double> TargetEngine::measure_verify() {
+  const std::int32_t widest = options_.max_draft_len + 1;
+  Session session;
+  session.cache = std::make_unique<model::KvCache>(runner_.config(), options_.kv_dtype, widest);
+  const auto pass = [&](std::int32_t width) {
+    const std::vector<TokenId> tokens(static_cast<std::size_t>(width), 0);
+    std::vector<std::int32_t> rows(tokens.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    session.cache->truncate(0);
+    const TimePoint begin = Clock::now();
+    forward(session, tokens, 0, rows);
+    return seconds_between(begin, Clock::now());
+  };
+  pass(1);  // brings the weights into memory
+  std::vector<double> seconds{pass(1)};
+  for (const std::int32_t step : {2, 4, 8, 12, 16, 24, 32, widest}) {
+    const std::int32_t from = static_cast<std::int32_t>(seconds.size());
+    const std::int32_t to = std::min(step, widest);
+    if (to > from) {
+      const double at_from = seconds.back();
+      const double per_row = (pass(to) - at_from) / (to - from);
+      for (std::int32_t width = from + 1; width <= to; ++width) {
+        seconds.push_back(at_from + per_row * (width - from));
+      }
+    }
+  }
+  return seconds;
 }
 
 void TargetEngine::release(SessionId id) {

@@ -38,6 +38,9 @@ class TargetEngine {
   using OnPrefill = std::function<void(std::int32_t done, std::int32_t total)>;
   [[nodiscard]] PrefillDone prefill(const Prefill& job, const OnPrefill& progress);
   [[nodiscard]] VerifyDone verify(const Verify& job);
+  /// Seconds of a verification pass of 1 .. max_draft_len + 1 rows on an empty cache: some widths
+  /// measured, the others on straight lines between them.
+  [[nodiscard]] std::vector<double> measure_verify();
   /// The session is over. Unknown ids are ignored.
   void release(SessionId id);
 

@@ -46,6 +46,7 @@ void fields(Visitor& v, Request& r) {
   v("use_draft", r.use_draft);
   v("policy", r.policy);
   v("draft_len", r.draft_len);
+  v("auto_draft_len", r.auto_draft_len);
   v("top_n", r.top_n);
   v("ignore_stop", r.ignore_stop);
 }

@@ -31,6 +31,7 @@ struct Options {
   std::string draft;
   std::int32_t context = 8192;
   std::int32_t max_draft_len = 31;
+  bool measure_verify = false;
   int connect_seconds = 30;
 };
 
@@ -142,6 +143,7 @@ NodeOptions node_options(const Options& options) {
   node.engine.mode =
       options.process.exact ? kernels::MatmulMode::kExact : kernels::MatmulMode::kQuantized;
   node.threads = options.process.threads;
+  node.measure_verify = options.measure_verify;
   node.trace = open_trace(options.process, transport::Role::kTarget);
   return node;
 }
@@ -187,6 +189,10 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--max-draft-len", o.max_draft_len, "largest draft length")
       ->check(CLI::Range(1, 255))
       ->capture_default_str();
+  app.add_flag("--measure-verify",
+               o.measure_verify,
+               "measure verification passes at start-up, for requests that leave the draft length "
+               "to the target");
   app.add_option("--connect-seconds", o.connect_seconds, "how long to look for the draft node")
       ->capture_default_str();
   add_node_options(app, o.process, "target0");

@@ -13,8 +13,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
 
-CoreOptions core_options(const NodeOptions& options) {
+CoreOptions core_options(const NodeOptions& options, TargetEngine& engine) {
   CoreOptions core = options.core;
+  if (options.measure_verify) {
+    core.verify_seconds = engine.measure_verify();
+  }
   core.max_context = options.engine.max_context;
   core.max_draft_len = options.engine.max_draft_len;
   core.vocab = options.weights->config.vocab;
@@ -39,8 +42,8 @@ TargetNode::TargetNode(boost::asio::io_context& io,
     : io_(io),
       transport_(transport),
       options_(options),
-      core_(core_options(options)),
       engine_(options.weights, options.engine, options.threads),
+      core_(core_options(options, engine_)),
       tick_(io),
       // Sessions of a target that was restarted must not meet those of its former life at a draft
       // node that did not notice.

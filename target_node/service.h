@@ -25,6 +25,8 @@ struct NodeOptions {
   EngineOptions engine;
   CoreOptions core;  // max_context, vocab and max_draft_len are taken from `engine` and the model
   int threads = 1;
+  /// Measure at start-up what a verification pass costs, for requests with auto_draft_len.
+  bool measure_verify = false;
   std::shared_ptr<Trace> trace;  // shared with the process that closes it; may be null
 };
 
@@ -75,8 +77,8 @@ class TargetNode {
   boost::asio::io_context& io_;
   transport::Transport& transport_;
   NodeOptions options_;
-  TargetCore core_;
   TargetEngine engine_;
+  TargetCore core_;
   ComputeThread compute_;
   boost::asio::steady_timer tick_;
   std::shared_ptr<transport::Peer> draft_;  // shared with the transport while connected

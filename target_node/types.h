@@ -25,9 +25,10 @@ struct Request {
   SamplingParams sampling;
   bool use_draft = true;
   PolicySpec policy;
-  std::int32_t draft_len = 4;  // gamma
-  std::int32_t top_n = 64;     // support of the draft's q at temperature > 0
-  bool ignore_stop = false;    // go on past end-of-generation tokens (benchmarks, verification)
+  std::int32_t draft_len = 4;   // gamma
+  bool auto_draft_len = false;  // chosen per round, draft_len at most (core/draft_length.h)
+  std::int32_t top_n = 64;      // support of the draft's q at temperature > 0
+  bool ignore_stop = false;     // go on past end-of-generation tokens (benchmarks, verification)
 
   bool operator==(const Request&) const = default;
 };

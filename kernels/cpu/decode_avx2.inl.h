@@ -82,7 +82,9 @@ struct PanelSource {
   }
   [[nodiscard]] __m256i word(std::size_t at) const {
     const std::byte* from = field(at, 4);
-    _mm_prefetch(from + kFetchAhead, _MM_HINT_T0);
+    if (first == 0) {
+      _mm_prefetch(from + kFetchAhead, _MM_HINT_T0);
+    }
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   }
   void four_words(std::size_t at, __m256i* out) const {
@@ -287,37 +289,31 @@ inline void decode_q6_k(Source rows, std::size_t at, int group, Sink& sink) {
   }
 }
 
-/// Blocks of 32 columns.
-template <DType kType, class Source, class Sink>
-inline void decode_small(Source rows, int columns, std::size_t bytes, Sink& sink) {
-  for (int group = 0; group < columns / 32; ++group) {
-    decode_32<kType>(rows, static_cast<std::size_t>(group) * bytes, group, sink);
-  }
-}
+template <DType kType>
+inline constexpr int kBlock =
+    kType == DType::kQ4_K || kType == DType::kQ5_K || kType == DType::kQ6_K ? 256 : 32;
 
-/// Hands eight rows' `columns` elements to a sink, registers of four columns each:
+/// Hands block `b` of eight rows to a sink, registers of four columns each:
 ///   scales(group, scale, offset)   of every group, before its columns;
 ///   columns(j, slot, link, bytes)  columns 4 j .. 4 j + 3: register `link` of its group, whose
 ///                                  place among the groups in progress is `slot`;
 ///   finish(group, slot)            after a group's last columns; groups in order.
 template <DType kType, class Source, class Sink>
-inline void decode(Source rows, int columns, Sink& sink) {
-  constexpr bool kFiveK = kType == DType::kQ5_K;
-  if constexpr (kType == DType::kQ4_K || kFiveK) {
-    for (int b = 0; b < columns / 256; ++b) {
-      decode_k<kFiveK>(rows, static_cast<std::size_t>(b) * (kFiveK ? 176 : 144), 8 * b, sink);
-    }
+inline void decode_block(Source rows, int b, Sink& sink) {
+  const auto block = static_cast<std::size_t>(b);
+  if constexpr (kType == DType::kQ4_K) {
+    decode_k<false>(rows, block * 144, 8 * b, sink);
+  } else if constexpr (kType == DType::kQ5_K) {
+    decode_k<true>(rows, block * 176, 8 * b, sink);
   } else if constexpr (kType == DType::kQ6_K) {
-    for (int b = 0; b < columns / 256; ++b) {
-      decode_q6_k(rows, static_cast<std::size_t>(b) * 210, 16 * b, sink);
-    }
+    decode_q6_k(rows, block * 210, 16 * b, sink);
   } else {
     constexpr std::size_t kBytes = kType == DType::kQ4_0   ? 18
                                    : kType == DType::kQ4_1 ? 20
                                    : kType == DType::kQ5_0 ? 22
                                    : kType == DType::kQ5_1 ? 24
                                                            : 34;
-    decode_small<kType>(rows, columns, kBytes, sink);
+    decode_32<kType>(rows, block * kBytes, b, sink);
   }
 }
 

@@ -54,11 +54,15 @@ class DotSink {
 
 template <DType kType, class F>
 void dot(const std::byte* data, int columns, const QuantRows& x, float* acc) {
-  for (int first = 0; first < kPanelRows; first += kWidth) {
-    DotSink<F> sink(x, _mm256_loadu_ps(acc + first));
-    decode<kType>(PanelSource{data, first}, columns, sink);
-    _mm256_storeu_ps(acc + first, sink.sum());
+  DotSink<F> low(x, _mm256_loadu_ps(acc));
+  DotSink<F> high(x, _mm256_loadu_ps(acc + kWidth));
+  // Block by block, so that one half computes on what the other has fetched.
+  for (int b = 0; b < columns / kBlock<kType>; ++b) {
+    decode_block<kType>(PanelSource{data, 0}, b, low);
+    decode_block<kType>(PanelSource{data, kWidth}, b, high);
   }
+  _mm256_storeu_ps(acc, low.sum());
+  _mm256_storeu_ps(acc + kWidth, high.sum());
 }
 
 }  // namespace

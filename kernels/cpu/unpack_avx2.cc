@@ -20,25 +20,32 @@ struct HalfPanel {
   void finish(int /*group*/, int /*slot*/) const {}
 };
 
+template <DType kType, class Source>
+void unpack_blocks(Source rows, int columns, HalfPanel panel) {
+  for (int b = 0; b < columns / kBlock<kType>; ++b) {
+    decode_block<kType>(rows, b, panel);
+  }
+}
+
 template <class Source>
 void unpack_half(DType type, Source rows, int columns, HalfPanel panel) {
   switch (type) {
     case DType::kQ4_0:
-      return decode<DType::kQ4_0>(rows, columns, panel);
+      return unpack_blocks<DType::kQ4_0>(rows, columns, panel);
     case DType::kQ4_1:
-      return decode<DType::kQ4_1>(rows, columns, panel);
+      return unpack_blocks<DType::kQ4_1>(rows, columns, panel);
     case DType::kQ5_0:
-      return decode<DType::kQ5_0>(rows, columns, panel);
+      return unpack_blocks<DType::kQ5_0>(rows, columns, panel);
     case DType::kQ5_1:
-      return decode<DType::kQ5_1>(rows, columns, panel);
+      return unpack_blocks<DType::kQ5_1>(rows, columns, panel);
     case DType::kQ8_0:
-      return decode<DType::kQ8_0>(rows, columns, panel);
+      return unpack_blocks<DType::kQ8_0>(rows, columns, panel);
     case DType::kQ4_K:
-      return decode<DType::kQ4_K>(rows, columns, panel);
+      return unpack_blocks<DType::kQ4_K>(rows, columns, panel);
     case DType::kQ5_K:
-      return decode<DType::kQ5_K>(rows, columns, panel);
+      return unpack_blocks<DType::kQ5_K>(rows, columns, panel);
     case DType::kQ6_K:
-      return decode<DType::kQ6_K>(rows, columns, panel);
+      return unpack_blocks<DType::kQ6_K>(rows, columns, panel);
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:

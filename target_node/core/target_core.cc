@@ -127,6 +127,9 @@ void TargetCore::on(const Submit& event) {
   s.submitted = now_;
   s.outcome.accepted_per_position.assign(static_cast<std::size_t>(s.request.draft_len), 0);
   s.outcome.drafted_per_position.assign(static_cast<std::size_t>(s.request.draft_len), 0);
+  if (s.request.auto_draft_len) {
+    s.length.emplace(s.request.draft_len, options_.verify_seconds);
+  }
   if (s.request.use_draft) {
     if (draft_up_) {
       s.draft = DraftState::kOpening;
@@ -219,7 +222,11 @@ void TargetCore::on_message(const transport::Proposal& message) {
   if (s == nullptr || s->phase != Phase::kWaitProposal || message.round != s->round) {
     return;
   }
-  s->outcome.draft_wait_seconds += seconds_between(s->phase_start, now_);
+  const double seconds = seconds_between(s->phase_start, now_);
+  s->outcome.draft_wait_seconds += seconds;
+  if (s->length && !message.tokens.empty()) {
+    s->length->drafted(static_cast<std::int32_t>(message.tokens.size()), seconds);
+  }
   s->outcome.progress.refreshes = message.refreshes;
   s->outcome.progress.refresh_bytes = message.refresh_bytes;
   ++s->round;
@@ -270,16 +277,25 @@ void TargetCore::start_round(Session& s) {
     verify(s, nullptr);
     return;
   }
+  send_verdict(s, s.length ? std::min(useful, s.length->next()) : useful);
+  if (s.draft_len == 0) {
+    ++s.round;  // no proposal will answer it
+    verify(s, nullptr);
+    return;
+  }
   s.phase = Phase::kWaitProposal;
-  s.draft_len = useful;
   s.deadline = now_ + options_.round_timeout;
+}
+
+void TargetCore::send_verdict(Session& s, std::int32_t draft_len) {
+  s.draft_len = draft_len;
   transport::Verdict verdict;
   verdict.session = s.id;
   verdict.round = s.round;
   verdict.accepted = s.accepted;
   verdict.next = s.last;
-  verdict.committed = static_cast<std::int32_t>(s.request.prompt.size()) + produced;
-  verdict.draft_len = useful;
+  verdict.committed = static_cast<std::int32_t>(s.request.prompt.size() + s.outcome.tokens.size());
+  verdict.draft_len = draft_len;
   actions_.emplace_back(SendDraft{verdict});
 }
 
@@ -323,7 +339,11 @@ void TargetCore::on(const VerifyDone& event) {
              event.accepted,
              s->drafted.size());
   Outcome& out = s->outcome;
-  out.verify_seconds += seconds_between(s->phase_start, now_);
+  const double seconds = seconds_between(s->phase_start, now_);
+  out.verify_seconds += seconds;
+  if (s->length) {
+    s->length->verified(static_cast<std::int32_t>(s->drafted.size()), event.accepted, seconds);
+  }
   ++out.progress.steps;
   out.progress.drafted_tokens += s->drafted.size();
   for (std::size_t i = 0; i < s->drafted.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/clock.h"
+#include "target_node/core/draft_length.h"
 #include "target_node/types.h"
 #include "transport/messages.h"
 
@@ -97,6 +98,7 @@ struct CoreOptions {
   std::int32_t max_context = 0;  // prompt and answer of one session
   std::int32_t vocab = 0;
   std::int32_t max_draft_len = 31;
+  std::vector<double> verify_seconds;               // by width, from 1 on; empty: not measured
   std::chrono::milliseconds open_timeout{180'000};  // OpenSession -> SessionReady
   std::chrono::milliseconds round_timeout{30'000};  // Verdict -> Proposal
   std::chrono::milliseconds close_timeout{2'000};   // CloseSession -> SessionClosed
@@ -121,11 +123,12 @@ class TargetCore {
     Request request;
     Phase phase = Phase::kPrefill;
     DraftState draft = DraftState::kNone;
-    std::uint32_t round = 0;       // of the next proposal
-    std::int32_t draft_len = 0;    // asked for in the running round
-    std::vector<TokenId> drafted;  // of the running pass
-    std::int32_t accepted = 0;     // of the last pass
-    TokenId last = 0;              // newest committed token
+    std::uint32_t round = 0;            // of the next proposal
+    std::int32_t draft_len = 0;         // asked for in the running round
+    std::optional<DraftLength> length;  // of a request with auto_draft_len
+    std::vector<TokenId> drafted;       // of the running pass
+    std::int32_t accepted = 0;          // of the last pass
+    TokenId last = 0;                   // newest committed token
     bool cancelled = false;
     TimePoint submitted;
     TimePoint first_token;
@@ -151,6 +154,7 @@ class TargetCore {
 
   [[nodiscard]] Status check(const Request& request) const;
   void start_round(Session& session);
+  void send_verdict(Session& session, std::int32_t draft_len);
   void verify(Session& session, const transport::Proposal* proposal);
   /// Appends tokens up to a stop or the limit; returns whether the answer is complete.
   bool commit(Session& session, std::span<const TokenId> tokens);

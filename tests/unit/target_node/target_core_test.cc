@@ -310,6 +310,7 @@ TEST_P(AnyDraft, NeverChangesTheTokens) {
   };
   Request r = request(static_cast<std::int32_t>(1 + below(60)));
   r.draft_len = static_cast<std::int32_t>(1 + below(8));
+  r.auto_draft_len = below(2) == 0;
   r.ignore_stop = below(2) == 0;
   Harness h;
   h.step(DraftUp{});
