@@ -24,7 +24,7 @@ inline void pause() {
 }  // namespace
 
 // One loop at a time. A loop is published by bumping `generation`; workers take ranges from
-// `next` until none is left and count themselves out in `running`.
+// `next` until none is left, or call `once`, and count themselves out in `running`.
 struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable wake;
@@ -36,6 +36,7 @@ struct ThreadPool::State {
   std::int64_t count = 0;
   std::int64_t step = 1;
   const Body* body = nullptr;
+  const std::function<void()>* once = nullptr;  // in place of a body
   std::vector<std::thread> workers;
 
   void take_ranges() {
@@ -62,7 +63,11 @@ struct ThreadPool::State {
       if (stop.load(std::memory_order_acquire)) {
         return;
       }
-      take_ranges();
+      if (once != nullptr) {
+        (*once)();
+      } else {
+        take_ranges();
+      }
       if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
         const std::lock_guard lock(mutex);
         done.notify_one();
@@ -109,10 +114,25 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, const Body
   s.count = count;
   s.step = (share + grain - 1) / grain * grain;
   s.body = &body;
+  s.once = nullptr;
   s.next.store(0, std::memory_order_relaxed);
   s.running.store(threads_ - 1, std::memory_order_relaxed);
   s.publish();
   s.take_ranges();
+  finish_loop();
+}
+
+void ThreadPool::on_every_thread(const std::function<void()>& body) {
+  State& s = *state_;
+  s.once = &body;
+  s.running.store(threads_ - 1, std::memory_order_relaxed);
+  s.publish();
+  body();
+  finish_loop();
+}
+
+void ThreadPool::finish_loop() {
+  State& s = *state_;
   for (int i = 0; i < kSpins && s.running.load(std::memory_order_acquire) != 0; ++i) {
     pause();
   }

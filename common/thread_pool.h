@@ -26,7 +26,13 @@ class ThreadPool {
   using Body = std::function<void(std::int64_t begin, std::int64_t end)>;
   void parallel_for(std::int64_t count, std::int64_t grain, const Body& body);
 
+  /// Calls body once on every thread of the pool and returns when all are done: sets up what each
+  /// keeps to itself.
+  void on_every_thread(const std::function<void()>& body);
+
  private:
+  void finish_loop();
+
   struct State;
   int threads_;
   std::unique_ptr<State> state_;

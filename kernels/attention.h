@@ -38,6 +38,9 @@ struct AttendArgs {
 /// in run order in chunks whose size does not depend on T). How the same keys are cut into runs may
 /// change the rounding. Allocates nothing beyond a fixed stack or thread-local scratch.
 void attend(const AttendArgs& args, ThreadPool& pool);
+/// Makes every thread's scratch large enough for attend() with this shape, so that it allocates
+/// nothing later, whichever threads take part.
+void reserve_attend(std::int32_t head_dim, std::int32_t group, ThreadPool& pool);
 
 /// Attention mass that a window of recent queries gives to every key of one KV head (SnapKV's
 /// scores, Li et al. 2024; golden `score.snapkv.none`).

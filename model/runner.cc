@@ -3,6 +3,7 @@
 
 #include "common/check.h"
 #include "common/error.h"
+#include "kernels/attention.h"
 #include "kernels/ops.h"
 
 #include <algorithm>
@@ -168,6 +169,7 @@ Runner::Impl::Impl(std::shared_ptr<const Weights> w, const RunnerOptions& o, Thr
   const std::int64_t widest =
       std::max({hidden, q_cols, static_cast<std::int64_t>(config.feed_forward)});
   activations.reserve(o.max_batch, widest);
+  kernels::reserve_attend(config.head_dim, config.query_heads / config.kv_heads, pool);
 }
 
 void Runner::Impl::embed(std::span<const TokenId> tokens) {

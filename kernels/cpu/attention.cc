@@ -113,8 +113,13 @@ void fold_chunk(const Tile& tile, std::int32_t base, const std::byte** values, S
   }
 }
 
-void attend_tile(const Tile& tile) {
+Scratch& own_scratch() {
   static thread_local Scratch scratch;
+  return scratch;
+}
+
+void attend_tile(const Tile& tile) {
+  Scratch& scratch = own_scratch();
   const AttendArgs& a = tile.args;
   const int group = tile.group();
   const auto group_size = static_cast<std::size_t>(group);
@@ -149,6 +154,12 @@ void attend_tile(const Tile& tile) {
 }
 
 }  // namespace
+
+void reserve_attend(std::int32_t head_dim, std::int32_t group, ThreadPool& pool) {
+  pool.on_every_thread([&] {
+    own_scratch().start(static_cast<std::size_t>(head_dim), static_cast<std::size_t>(group));
+  });
+}
 
 void attend(const AttendArgs& args, ThreadPool& pool) {
   const std::int64_t rows = args.q.rows;

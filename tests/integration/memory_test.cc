@@ -30,6 +30,12 @@ constexpr std::int32_t kShort = 500;
 constexpr std::int32_t kLong = 16'000;
 constexpr std::int32_t kRounds = 6;
 constexpr int kReadyFd = 3;
+// A sanitizer keeps shadows and freed blocks of its own: resident memory then says nothing.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kInstrumented = true;
+#else
+constexpr bool kInstrumented = false;
+#endif
 
 /// A golden checkpoint (vocabulary 384) with a tokenizer of about that size beside it, so that the
 /// programs open it as they open a published one. Removed at the end.
@@ -203,8 +209,10 @@ TEST_F(MemoryTest, TheDraftNodeHoldsTheSameBytesForAPromptOf500TokensAndOf16000)
   // values of the same tokens would be 384 bytes a token, six times as much.
   const std::int64_t allowed = std::int64_t{16} * 4 * kLong;
   EXPECT_GT(small.peak_resident, 0);
-  EXPECT_LE(large.peak_resident - small.peak_resident, allowed)
-      << small.peak_resident << " -> " << large.peak_resident;
+  if (!kInstrumented) {
+    EXPECT_LE(large.peak_resident - small.peak_resident, allowed)
+        << small.peak_resident << " -> " << large.peak_resident;
+  }
   fmt::print("peak resident memory of draft_node: {} bytes with {} tokens, {} with {}\n",
              small.peak_resident,
              kShort,

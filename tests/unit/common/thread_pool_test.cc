@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
 #include <vector>
 
 namespace rift {
@@ -40,6 +43,23 @@ TEST_P(ThreadPoolTest, ManyShortLoopsInARow) {
     pool.parallel_for(8, 1, [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
   }
   EXPECT_EQ(sum.load(), 16000);
+}
+
+TEST_P(ThreadPoolTest, RunsOnceOnEveryThread) {
+  ThreadPool pool(GetParam());
+  for (int round = 0; round < 50; ++round) {
+    std::mutex mutex;
+    std::multiset<std::thread::id> seen;
+    pool.on_every_thread([&] {
+      const std::lock_guard lock(mutex);
+      seen.insert(std::this_thread::get_id());
+    });
+    EXPECT_EQ(seen.size(), static_cast<std::size_t>(GetParam()));
+    EXPECT_EQ(std::set<std::thread::id>(seen.begin(), seen.end()).size(), seen.size());
+    std::atomic<std::int64_t> sum{0};
+    pool.parallel_for(10, 1, [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
+    EXPECT_EQ(sum, 10);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 5));
