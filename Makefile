@@ -5,7 +5,7 @@ JOBS ?= 2
 BIN := build/ci/bin
 RIFT_MODELS ?= $(HOME)/.cache/rift/models
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
-.PHONY: setup programs build fetch test demo fmt tidy asan tsan fuzz lossless bench clean
+.PHONY: setup programs build fetch test demo fmt tidy asan tsan fuzz lossless memory bench clean
 
 setup:
 	tools/setup.sh
@@ -32,6 +32,8 @@ fuzz: build
 	$(CTEST) --test-dir build/ci -L fuzz
 lossless: fetch
 	tools/lossless.sh
+memory: fetch
+	tools/memory.sh
 bench: build fetch
 	$(BIN)/rift_bench_kernels
 	$(BIN)/rift_bench_model -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
