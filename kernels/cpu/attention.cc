@@ -55,13 +55,15 @@ class ChunkReader {
 /// Per-thread buffers of attend(); they grow to the largest model seen and stay.
 struct Scratch {
   std::vector<float> keys;    // [D, kKeyChunk]
-  std::vector<float> logits;  // [H / G, kKeyChunk]
+  std::vector<float> values;  // [kKeyChunk, D]
+  std::vector<float> logits;  // [kRowTile, H / G, kKeyChunk]
   std::vector<float> maxima;  // [kRowTile, H / G]
   std::vector<float> sums;    // likewise
 
   void start(std::size_t head_dim, std::size_t group) {
     keys.resize(std::max(keys.size(), head_dim * kKeyChunk));
-    logits.resize(std::max(logits.size(), group * kKeyChunk));
+    values.resize(std::max(values.size(), head_dim * kKeyChunk));
+    logits.resize(std::max(logits.size(), kRowTile * group * kKeyChunk));
     maxima.assign(kRowTile * group, -std::numeric_limits<float>::infinity());
     sums.assign(kRowTile * group, 0.0F);
   }
@@ -82,31 +84,43 @@ struct Tile {
   }
 };
 
-/// Takes one chunk, keys [base, base + kKeyChunk), into every row of the tile that sees some of it.
-/// A row's arithmetic covers only the keys that it sees, so that it does not depend on the others.
-void fold_chunk(const Tile& tile, std::int32_t base, const std::byte** values, Scratch& scratch) {
+/// Takes one chunk, keys [base, base + kKeyChunk), into every row of the tile that sees some of it:
+/// first the logits of all rows, then their values, so that each of the two stays near the
+/// processor. A row's arithmetic covers only the keys that it sees, so that it does not depend on
+/// the others.
+void fold_chunk(const Tile& tile,
+                std::int32_t base,
+                DType type,
+                const std::byte* const* values,
+                Scratch& scratch) {
   const AttendArgs& a = tile.args;
   const int group = tile.group();
-  for (std::int64_t t = tile.t0; t < tile.t1; ++t) {
-    const int count = std::min(kKeyChunk, a.visible[static_cast<std::size_t>(t)] - base);
-    if (count <= 0) {
-      continue;
-    }
+  // `visible` does not decrease.
+  std::int64_t first = tile.t0;
+  while (a.visible[static_cast<std::size_t>(first)] <= base) {
+    ++first;
+  }
+  const auto logits = [&](std::int64_t t) {
+    return scratch.logits.data() + (t - tile.t0) * group * kKeyChunk;
+  };
+  for (std::int64_t t = first; t < tile.t1; ++t) {
     tile.ops.dot_keys(a.q.row(t) + tile.column(),
                       a.head_dim,
                       group,
                       a.head_dim,
                       scratch.keys.data(),
                       a.scale,
-                      scratch.logits.data(),
+                      logits(t),
                       kKeyChunk);
+  }
+  for (std::int64_t t = first; t < tile.t1; ++t) {
     const std::int64_t state = (t - tile.t0) * group;
-    tile.ops.fold_values(a.dtype,
+    tile.ops.fold_values(type,
                          values,
-                         count,
+                         std::min(kKeyChunk, a.visible[static_cast<std::size_t>(t)] - base),
                          a.head_dim,
                          group,
-                         scratch.logits.data(),
+                         logits(t),
                          scratch.maxima.data() + state,
                          scratch.sums.data() + state,
                          a.out.row(t) + tile.column());
@@ -119,6 +133,7 @@ Scratch& own_scratch() {
 }
 
 void attend_tile(const Tile& tile) {
+  auto* const load_as = cpu_ops().elementwise->load_as;
   Scratch& scratch = own_scratch();
   const AttendArgs& a = tile.args;
   const int group = tile.group();
@@ -142,7 +157,17 @@ void attend_tile(const Tile& tile) {
                tile.head,
                keys_seen);
     tile.ops.transpose_keys(a.dtype, keys, chunk, a.head_dim, scratch.keys.data());
-    fold_chunk(tile, base, values, scratch);
+    if (tile.t1 - tile.t0 == 1) {
+      fold_chunk(tile, base, a.dtype, values, scratch);
+      continue;
+    }
+    // Several rows share one conversion.
+    for (int j = 0; j < chunk; ++j) {
+      float* value = scratch.values.data() + static_cast<std::ptrdiff_t>(j) * a.head_dim;
+      load_as(a.dtype, values[j], value, a.head_dim);
+      values[j] = reinterpret_cast<const std::byte*>(value);
+    }
+    fold_chunk(tile, base, DType::kF32, values, scratch);
   }
   for (std::int64_t t = tile.t0; t < tile.t1; ++t) {
     for (int i = 0; i < group; ++i) {

@@ -134,28 +134,33 @@ inline void add_values(const std::byte* const* values,
                        const float* weights,
                        float* out) {
   __m256 sums[kQueries][kBlocks];
+#pragma GCC unroll 4
   for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 4
     for (int b = 0; b < kBlocks; ++b) {
       sums[i][b] = _mm256_loadu_ps(out + i * head_dim + d + b * kLanes);
     }
   }
   for (int j = 0; j < count; ++j) {
     const std::byte* from = values[j] + static_cast<std::size_t>(d) * kBytesOf<kType>;
-    __m256 value[kBlocks];
-#pragma GCC unroll 2
-    for (int b = 0; b < kBlocks; ++b) {
-      value[b] = load8<kType>(from + static_cast<std::size_t>(b) * kLanes * kBytesOf<kType>);
-    }
+    __m256 weight[kQueries];
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
-      const __m256 weight = _mm256_set1_ps(weights[i * kKeyChunk + j]);
-#pragma GCC unroll 2
-      for (int b = 0; b < kBlocks; ++b) {
-        sums[i][b] = _mm256_fmadd_ps(weight, value[b], sums[i][b]);
+      weight[i] = _mm256_set1_ps(weights[i * kKeyChunk + j]);
+    }
+#pragma GCC unroll 4
+    for (int b = 0; b < kBlocks; ++b) {
+      const __m256 value =
+          load8<kType>(from + static_cast<std::size_t>(b) * kLanes * kBytesOf<kType>);
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) {
+        sums[i][b] = _mm256_fmadd_ps(weight[i], value, sums[i][b]);
       }
     }
   }
+#pragma GCC unroll 4
   for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 4
     for (int b = 0; b < kBlocks; ++b) {
       _mm256_storeu_ps(out + i * head_dim + d + b * kLanes, sums[i][b]);
     }
@@ -166,10 +171,10 @@ template <DType kType, int kQueries>
 inline void add_all_values(
     const std::byte* const* values, int count, int head_dim, const float* weights, float* out) {
   int d = 0;
-  for (; d + 2 * kLanes <= head_dim; d += 2 * kLanes) {
-    add_values<kType, kQueries, 2>(values, count, d, head_dim, weights, out);
+  for (; d + 4 * kLanes <= head_dim; d += 4 * kLanes) {
+    add_values<kType, kQueries, 4>(values, count, d, head_dim, weights, out);
   }
-  if (d < head_dim) {
+  for (; d < head_dim; d += kLanes) {
     add_values<kType, kQueries, 1>(values, count, d, head_dim, weights, out);
   }
 }
@@ -182,20 +187,15 @@ void fold_typed(const std::byte* const* values,
                 const float* weights,
                 float* out) {
   int i = 0;
-  for (; i + 4 <= n; i += 4) {
-    add_all_values<kType, 4>(values, count, head_dim, weights + i * kKeyChunk, out + i * head_dim);
+  for (; i + 3 <= n; i += 3) {
+    add_all_values<kType, 3>(values, count, head_dim, weights + i * kKeyChunk, out + i * head_dim);
   }
   weights += i * kKeyChunk;
   out += i * head_dim;
-  switch (n - i) {
-    case 3:
-      return add_all_values<kType, 3>(values, count, head_dim, weights, out);
-    case 2:
-      return add_all_values<kType, 2>(values, count, head_dim, weights, out);
-    case 1:
-      return add_all_values<kType, 1>(values, count, head_dim, weights, out);
-    default:
-      return;
+  if (n - i == 2) {
+    add_all_values<kType, 2>(values, count, head_dim, weights, out);
+  } else if (n - i == 1) {
+    add_all_values<kType, 1>(values, count, head_dim, weights, out);
   }
 }
 
