@@ -348,9 +348,8 @@ TEST_P(TransportContract, ConnectionsThatNobodySpeaksOnKeepNoPeerOut) {
 
 // Whatever the connecting side has seen of it by then.
 TEST_P(TransportContract, ARefusalAtAnyMomentOfTheHandshakeIsOnlyAFailure) {
-  const char* lanes = std::getenv("UCX_TLS");
-  if (GetParam() != "ucx" || (lanes != nullptr && std::string_view(lanes) == "tcp")) {
-    GTEST_SKIP() << "keys of shared memory only";
+  if (GetParam() != "ucx") {
+    GTEST_SKIP() << "lanes and keys are UCX's";
   }
   for (int steps = 0; steps < 24; ++steps) {
     SCOPED_TRACE(steps);
@@ -373,8 +372,9 @@ TEST_P(TransportContract, ARefusalAtAnyMomentOfTheHandshakeIsOnlyAFailure) {
     score_io.run_for(milliseconds(20));
     const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
     while (draft.failures.empty() && Clock::now() < deadline) {
+      // A bounded share each: over tcp one side stays busy until the other has answered.
       score_io.restart();
-      score_io.poll();
+      score_io.run_one_for(milliseconds(1));
       io_.restart();
       io_.run_one_for(milliseconds(1));
     }
