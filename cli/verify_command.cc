@@ -222,7 +222,6 @@ std::vector<Row> check_greedy(const Options& o, Backend& backend, const ModelPai
                  source.size());
     }
     target_node::Request request = o.run.request;
-    request.auto_draft_len = false;
     request.prompt.assign(source.begin(), source.begin() + length);
     request.use_draft = false;
     const std::vector<TokenId> expected = backend.generate(request, {}).tokens;
@@ -238,14 +237,14 @@ std::vector<Row> check_greedy(const Options& o, Backend& backend, const ModelPai
   return rows;
 }
 
-int verify(const Options& o) {
+int verify(Options o) {
+  // The lengths are given one by one, to nodes that are started for the longest.
+  o.run.request.auto_draft_len = false;
+  o.run.request.draft_len = *std::max_element(o.draft_lens.begin(), o.draft_lens.end());
   const ModelPair models = open_models(o.run);
   const std::int32_t longest = *std::max_element(o.prompt_tokens.begin(), o.prompt_tokens.end());
-  RunOptions run = o.run;
-  run.request.auto_draft_len = false;
-  run.request.draft_len = *std::max_element(o.draft_lens.begin(), o.draft_lens.end());
   catch_interrupts();
-  const auto backend = start_backend(run, longest + o.run.request.max_tokens);
+  const auto backend = start_backend(o.run, longest + o.run.request.max_tokens);
   const std::vector<Row> rows = check_greedy(o, *backend, models);
   const auto failed =
       std::count_if(rows.begin(), rows.end(), [](const Row& r) { return !r.holds(); });

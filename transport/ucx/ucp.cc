@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 namespace rift::transport::ucx {
@@ -55,6 +57,13 @@ void allow_shared_memory() {
   });
 }
 
+/// Whether UCX may choose a device that sends from the application's memory by itself.
+bool has_rdma_device() {
+  std::error_code none;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", none);
+  return !none && devices != std::filesystem::directory_iterator();
+}
+
 struct ConfigRelease {
   void operator()(ucp_config_t* config) const noexcept { ucp_config_release(config); }
 };
@@ -98,6 +107,11 @@ Context::Context(bool loopback_only) {
   // Rendezvous gains nothing for messages of this size, and adds a state that a lost peer leaves.
   if (std::getenv("UCX_RNDV_THRESH") == nullptr) {
     check(ucp_config_modify(config.get(), "RNDV_THRESH", "inf"), "turning rendezvous off");
+  }
+  // Without a copy, a send over tcp stays with the transport when UCX 1.13 has completed and reused
+  // its request after a peer's death: an assertion then ends the process that is left.
+  if (std::getenv("UCX_ZCOPY_THRESH") == nullptr && !has_rdma_device()) {
+    check(ucp_config_modify(config.get(), "ZCOPY_THRESH", "inf"), "turning zero-copy sends off");
   }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
