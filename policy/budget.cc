@@ -30,6 +30,18 @@ void validate(const PolicySpec& spec) {
           "staging_percent",
           spec.staging_percent,
           "between 0 and 100");
+  require(spec.pool_width >= 1 && spec.pool_width % 2 == 1, "pool_width", spec.pool_width, "odd");
+  require(spec.refresh_lag >= -1, "refresh_lag", spec.refresh_lag, "at least -1");
+  const AdaSpec& ada = spec.ada;
+  require(ada.stride >= 1, "ada stride", ada.stride, "at least 1 token");
+  require(ada.min_age >= 1, "ada min_age", ada.min_age, "at least 1 token");
+  require(ada.max_age >= ada.min_age, "ada max_age", ada.max_age, "at least min_age");
+  for (const float weight : ada.weights) {
+    require(weight >= 0.0F && weight <= std::numeric_limits<float>::max(),
+            "an ada weight",
+            weight,
+            "finite and not negative");
+  }
 }
 
 // floor(rho B) of the decimal number that was written: 0.7F lies below 0.7 and would give 6 of 10.
@@ -51,9 +63,13 @@ std::int32_t recent_positions(const PolicySpec& spec, std::int32_t max_context) 
       return std::min(spec.window, spec.budget);
     case Policy::kRiftStat:
     case Policy::kRiftDyn:
+    case Policy::kRiftAda:
       return recent_share(spec.rho, spec.budget);
+    case Policy::kStreamingLlm:
+    case Policy::kH2o:
+      break;
   }
-  RIFT_CHECK(false, "policy {}", static_cast<int>(spec.policy));
+  throw fail(Errc::kUnsupported, "policy {} is not built yet", to_string(spec.policy));
 }
 
 }  // namespace
@@ -62,7 +78,9 @@ bool selects(const PolicySpec& spec) {
   return spec.policy != Policy::kFull && spec.policy != Policy::kSwa;
 }
 
-bool refreshes(const PolicySpec& spec) { return spec.policy == Policy::kRiftDyn; }
+bool refreshes(const PolicySpec& spec) {
+  return spec.policy == Policy::kRiftDyn || spec.policy == Policy::kRiftAda;
+}
 
 BudgetPlan plan_budget(const PolicySpec& spec, std::int32_t max_context) {
   validate(spec);

@@ -19,7 +19,8 @@ struct BudgetPlan {
 };
 
 /// Errors (thrown): kInvalidArgument for budget < 1, block < 1, rho outside [0, 1], delta < 1,
-/// window < 1, staging_percent outside [0, 100]; the message names the value.
+/// window < 1, staging_percent outside [0, 100], an even pool_width, refresh_lag < -1, a stride,
+/// age or weight of RIFT-ada out of range; the message names the value.
 [[nodiscard]] BudgetPlan plan_budget(const PolicySpec& spec, std::int32_t max_context);
 
 /// Layout of a session's working set under `spec`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "common/policy_spec.h"
 #include "common/types.h"
 
 #include <cstdint>
@@ -8,8 +9,6 @@
 #include <vector>
 
 namespace rift::policy {
-
-enum class Pooling : std::uint8_t { kNone, kAverage, kMax };
 
 /// SnapKV scores of one KV head from the per-query-head window scores (kernels::window_scores):
 /// optional pooling along the keys before the window, then the mean over the group's heads.

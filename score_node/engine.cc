@@ -120,7 +120,7 @@ void ScoreEngine::score_head(ScoreHistory& history,
                           .scratch = scratch.data()});
   std::vector<float> scores(keys);
   policy::combine_heads(
-      {per_head.data(), group, job.tokens}, job.window, policy::Pooling::kNone, 1, scores);
+      {per_head.data(), group, job.tokens}, job.window, Pooling::kNone, 1, scores);
   out.scores = policy::block_scores(scores, job.block, job.tokens - job.recent);
 }
 

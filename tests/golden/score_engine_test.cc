@@ -130,7 +130,7 @@ class ScoreEngineTest : public ::testing::TestWithParam<std::string> {
     const std::vector<float> per_head(exact.begin(), exact.end());
     std::vector<float> scores(kTokens);
     policy::combine_heads(
-        {per_head.data(), group, kTokens}, kWindow, policy::Pooling::kNone, 1, scores);
+        {per_head.data(), group, kTokens}, kWindow, Pooling::kNone, 1, scores);
     return policy::block_scores(scores, kBlock, kTokens - kRecent);
   }
 

@@ -52,15 +52,44 @@ SamplingParams read(schema::Sampling::Reader in) {
   return out;
 }
 
+AdaSpec read(schema::AdaSpec::Reader in) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();  // switched off
+  constexpr float kMax = std::numeric_limits<float>::max();
+  AdaSpec out;
+  out.stride = not_negative(in.getStride(), "ada stride");
+  out.min_age = not_negative(in.getMinAge(), "ada min_age");
+  out.max_age = not_negative(in.getMaxAge(), "ada max_age");
+  out.acceptance_low = in_range(in.getAcceptanceLow(), -kInf, kInf, "ada acceptance_low");
+  out.entropy_high = in_range(in.getEntropyHigh(), -kInf, kInf, "ada entropy_high");
+  out.acceptance_drop = in_range(in.getAcceptanceDrop(), -kInf, kInf, "ada acceptance_drop");
+  out.entropy_rise = in_range(in.getEntropyRise(), -kInf, kInf, "ada entropy_rise");
+  out.drift_high = in_range(in.getDriftHigh(), -kInf, kInf, "ada drift_high");
+  out.gate = to_enum(in.getGate(), AdaGate::kScore, "ada gate");
+  in_range<std::size_t>(
+      in.getWeights().size(), AdaSpec::kSignals, AdaSpec::kSignals, "number of ada weights");
+  for (unsigned i = 0; i < AdaSpec::kSignals; ++i) {
+    out.weights[i] = in_range(in.getWeights()[i], 0.0F, kMax, "ada weight");
+  }
+  out.score_threshold = in_range(in.getScoreThreshold(), -kInf, kInf, "ada score_threshold");
+  return out;
+}
+
 PolicySpec read(schema::PolicySpec::Reader in) {
   PolicySpec out;
-  out.policy = to_enum(in.getPolicy(), Policy::kRiftDyn, "policy");
+  out.policy = to_enum(in.getPolicy(), Policy::kRiftAda, "policy");
   out.budget = not_negative(in.getBudget(), "budget");
   out.block = in_range(in.getBlock(), 1, std::numeric_limits<std::int32_t>::max(), "block");
   out.rho = in_range(in.getRho(), 0.0F, 1.0F, "rho");
   out.delta = not_negative(in.getDelta(), "delta");
   out.window = not_negative(in.getWindow(), "window");
   out.staging_percent = not_negative(in.getStagingPercent(), "staging_percent");
+  out.selector = to_enum(in.getSelector(), Selector::kTriAttention, "selector");
+  out.allocation = to_enum(in.getAllocation(), Allocation::kPyramidKv, "allocation");
+  out.pooling = to_enum(in.getPooling(), Pooling::kMax, "pooling");
+  out.pool_width = not_negative(in.getPoolWidth(), "pool_width");
+  out.refresh_lag =
+      in_range(in.getRefreshLag(), -1, std::numeric_limits<std::int32_t>::max(), "refresh_lag");
+  out.ada = read(in.getAda());
   return out;
 }
 

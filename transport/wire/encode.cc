@@ -40,6 +40,23 @@ void write(const SamplingParams& in, schema::Sampling::Builder out) {
   }
 }
 
+void write(const AdaSpec& in, schema::AdaSpec::Builder out) {
+  out.setStride(in.stride);
+  out.setMinAge(in.min_age);
+  out.setMaxAge(in.max_age);
+  out.setAcceptanceLow(in.acceptance_low);
+  out.setEntropyHigh(in.entropy_high);
+  out.setAcceptanceDrop(in.acceptance_drop);
+  out.setEntropyRise(in.entropy_rise);
+  out.setDriftHigh(in.drift_high);
+  out.setGate(static_cast<std::uint16_t>(in.gate));
+  auto weights = out.initWeights(AdaSpec::kSignals);
+  for (unsigned i = 0; i < AdaSpec::kSignals; ++i) {
+    weights.set(i, in.weights[i]);
+  }
+  out.setScoreThreshold(in.score_threshold);
+}
+
 void write(const PolicySpec& in, schema::PolicySpec::Builder out) {
   out.setPolicy(static_cast<std::uint16_t>(in.policy));
   out.setBudget(in.budget);
@@ -48,6 +65,12 @@ void write(const PolicySpec& in, schema::PolicySpec::Builder out) {
   out.setDelta(in.delta);
   out.setWindow(in.window);
   out.setStagingPercent(in.staging_percent);
+  out.setSelector(static_cast<std::uint16_t>(in.selector));
+  out.setAllocation(static_cast<std::uint16_t>(in.allocation));
+  out.setPooling(static_cast<std::uint16_t>(in.pooling));
+  out.setPoolWidth(in.pool_width);
+  out.setRefreshLag(in.refresh_lag);
+  write(in.ada, out.initAda());
 }
 
 void write(const WorkingSetLayout& in, schema::Layout::Builder out) {

@@ -49,6 +49,26 @@ struct PolicySpec {
   delta @4 :Int32;
   window @5 :Int32;
   stagingPercent @6 :Int32;
+  selector @7 :UInt16;  # rift::Selector
+  allocation @8 :UInt16;  # rift::Allocation
+  pooling @9 :UInt16;  # rift::Pooling
+  poolWidth @10 :Int32;
+  refreshLag @11 :Int32;
+  ada @12 :AdaSpec;
+}
+
+struct AdaSpec {
+  stride @0 :Int32;
+  minAge @1 :Int32;
+  maxAge @2 :Int32;
+  acceptanceLow @3 :Float32;
+  entropyHigh @4 :Float32;
+  acceptanceDrop @5 :Float32;
+  entropyRise @6 :Float32;
+  driftHigh @7 :Float32;
+  gate @8 :UInt16;  # rift::AdaGate
+  weights @9 :List(Float32);  # AdaSpec::kSignals
+  scoreThreshold @10 :Float32;
 }
 
 struct Layout {

@@ -26,12 +26,22 @@ TEST(Status, IsSuccessUntilGivenAnError) {
   EXPECT_THROW(bad.value_or_throw(), Error);
 }
 
-TEST(PolicyName, ParsesBackToItself) {
-  for (const Policy p :
-       {Policy::kFull, Policy::kSwa, Policy::kSnapKv, Policy::kRiftStat, Policy::kRiftDyn}) {
-    EXPECT_EQ(parse_policy(to_string(p)), p);
+template <typename Value>
+void expect_names_parse_back(Value last, std::optional<Value> (*parse)(std::string_view)) {
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    const auto value = static_cast<Value>(i);
+    EXPECT_EQ(parse(to_string(value)), value) << i;
   }
-  EXPECT_EQ(parse_policy("RIFT"), std::nullopt);
+  EXPECT_EQ(parse("RIFT"), std::nullopt);
+  EXPECT_EQ(parse("unknown"), std::nullopt);
+}
+
+TEST(PolicyNames, ParseBackToThemselves) {
+  expect_names_parse_back(Policy::kRiftAda, parse_policy);
+  expect_names_parse_back(Selector::kTriAttention, parse_selector);
+  expect_names_parse_back(Allocation::kPyramidKv, parse_allocation);
+  expect_names_parse_back(Pooling::kMax, parse_pooling);
+  expect_names_parse_back(AdaGate::kScore, parse_ada_gate);
 }
 
 }  // namespace

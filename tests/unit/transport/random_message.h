@@ -86,7 +86,32 @@ class RandomMessages {
     return out;
   }
   PolicySpec policy() {
-    return {static_cast<Policy>(u32() % 5), i32(), 1 + i32() / 2, unit(), i32(), i32(), i32()};
+    return {static_cast<Policy>(u32() % 8),
+            i32(),
+            1 + i32() / 2,
+            unit(),
+            i32(),
+            i32(),
+            i32(),
+            static_cast<Selector>(u32() % 5),
+            static_cast<Allocation>(u32() % 3),
+            static_cast<Pooling>(u32() % 3),
+            i32(),
+            i32() - 1,
+            ada()};
+  }
+  AdaSpec ada() {
+    return {i32(),
+            i32(),
+            i32(),
+            u32() % 2 == 0 ? unit() : -AdaSpec::kOff,
+            u32() % 2 == 0 ? unit() : AdaSpec::kOff,
+            unit(),
+            unit(),
+            unit(),
+            static_cast<AdaGate>(u32() % 3),
+            {unit(), unit(), unit(), unit(), unit()},
+            unit()};
   }
   WorkingSetLayout layout() {
     const auto some = [&](std::int32_t most) { return i32() % most; };
