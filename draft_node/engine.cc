@@ -21,7 +21,7 @@ std::uint64_t nanoseconds_since(TimePoint start) {
 model::RunnerOptions runner_options(const EngineOptions& options) {
   model::RunnerOptions runner;
   runner.max_batch = options.max_batch;
-  runner.max_logit_rows = 1;
+  runner.max_logit_rows = options.max_logit_rows;
   runner.mode = options.mode;
   return runner;
 }
@@ -39,17 +39,64 @@ std::optional<Error> guarded(Body&& body) {
   return std::nullopt;
 }
 
+/// Hands queries before RoPE to the drift, everything else to the working set.
+class QueryTap final : public model::AttentionBackend {
+ public:
+  QueryTap(WorkingSet& working_set, policy::QueryDrift& drift)
+      : working_set_(working_set), drift_(drift) {}
+
+  void attend(std::int32_t layer,
+              std::span<const Position> positions,
+              MatView<const float> q,
+              MatView<const float> k,
+              MatView<const float> v,
+              MatView<float> out,
+              ThreadPool& pool) override {
+    working_set_.attend(layer, positions, q, k, v, out, pool);
+  }
+  [[nodiscard]] bool wants_raw_queries() const override { return true; }
+  void raw_queries(std::int32_t layer, MatView<const float> q) override {
+    for (std::int64_t t = 0; t < q.rows; ++t) {
+      drift_.put(pending_ + static_cast<std::int32_t>(t), layer, q.row(t));
+    }
+  }
+
+  /// `rows` have been put behind the pending ones.
+  void add(std::int32_t rows) { pending_ += rows; }
+  /// The first `rows` pending ones count, the others are forgotten.
+  void settle(std::int32_t rows) {
+    drift_.settle(std::min(rows, pending_));
+    pending_ = 0;
+  }
+  [[nodiscard]] std::int32_t pending() const { return pending_; }
+
+ private:
+  WorkingSet& working_set_;
+  policy::QueryDrift& drift_;
+  std::int32_t pending_ = 0;
+};
+
 }  // namespace
 
 /// A working set with what its sequence needs besides KV.
 struct Engine::Context {
-  Context(const WorkingSetParams& params, std::span<std::byte> memory, const OpenWorkingSet& job)
+  Context(const WorkingSetParams& params,
+          const policy::QueryDrift::Shape& queries,
+          std::span<std::byte> memory,
+          const OpenWorkingSet& job)
       : working_set(params, memory), sampler(job.sampling), top_n(job.top_n) {
     history.reserve(static_cast<std::size_t>(job.max_tokens));
     history.assign(job.history.begin(), job.history.end());
+    if (job.signals) {
+      // Pending: the committed tokens of one pass, or the drafts of one round.
+      drift.emplace(queries, params.max_rows + params.layout.ring_capacity - params.recent);
+      tap.emplace(working_set, *drift);
+    }
   }
 
   WorkingSet working_set;
+  std::optional<policy::QueryDrift> drift;
+  std::optional<QueryTap> tap;
   model::SamplerChain sampler;
   std::int32_t top_n;
   std::vector<TokenId> history;  // tokens fed or drafted so far
@@ -61,7 +108,9 @@ Engine::Engine(std::shared_ptr<const model::Weights> weights,
     : weights_(std::move(weights)),
       options_(options),
       runner_(weights_, runner_options(options), pool) {
-  logits_.resize(static_cast<std::size_t>(weights_->config.vocab));
+  logits_.resize(static_cast<std::size_t>(options.max_logit_rows) *
+                 static_cast<std::size_t>(weights_->config.vocab));
+  logit_rows_.reserve(static_cast<std::size_t>(options.max_logit_rows));
   positions_.resize(static_cast<std::size_t>(options.max_batch));
 }
 
@@ -95,11 +144,15 @@ void Engine::run(const OpenWorkingSet& job) {
   params.query_heads = weights_->config.query_heads;
   params.attention_scale = weights_->config.attention_scale;
   params.max_rows = options_.max_batch;
-  const bool added =
-      contexts_
-          .emplace(job.id,
-                   std::make_unique<Context>(params, arena_.subspan(job.offset, bytes), job))
-          .second;
+  const policy::QueryDrift::Shape queries{weights_->config.layers,
+                                          weights_->config.query_heads,
+                                          weights_->config.kv_heads,
+                                          weights_->config.head_dim};
+  const bool added = contexts_
+                         .emplace(job.id,
+                                  std::make_unique<Context>(
+                                      params, queries, arena_.subspan(job.offset, bytes), job))
+                         .second;
   RIFT_CHECK(added, "working set {} is open", static_cast<std::uint64_t>(job.id));
 }
 
@@ -121,7 +174,7 @@ PrefillDone Engine::run(const PrefillJob& job) {
   Context& session = context(job.id);
   session.working_set.set_ring(job.start, job.start);
   DraftDone unused;
-  done.error = guarded([&] { feed(session, job.tokens, false, unused); });
+  done.error = guarded([&] { feed(session, job.tokens, Rows::kPrompt, 0, unused); });
   return done;
 }
 
@@ -136,7 +189,25 @@ DraftDone Engine::run(const DraftJob& job) {
   return done;
 }
 
+DraftDone Engine::run_known(const DraftJob& job, std::span<const TokenId> next) {
+  DraftDone done;
+  done.id = job.id;
+  const TimePoint start = Clock::now();
+  Context& session = context(job.id);
+  RIFT_CHECK(session.sampler.greedy(), "a sampled continuation is not known");
+  prepare(session, job);
+  done.error = guarded([&] { draft_known(session, job, next, done); });
+  done.draft_ns = nanoseconds_since(start);
+  return done;
+}
+
 void Engine::prepare(Context& session, const DraftJob& job) {
+  if (session.tap) {
+    session.tap->settle(job.first - (session.working_set.size() - session.tap->pending()));
+    if (job.end_stride) {
+      session.drift->next_stride(job.refreshed);
+    }
+  }
   if (job.ring) {
     session.working_set.set_ring(job.ring->first, job.ring->second);
   }
@@ -151,46 +222,99 @@ void Engine::prepare(Context& session, const DraftJob& job) {
 
 void Engine::draft(Context& session, const DraftJob& job, DraftDone& done) {
   done.tokens.reserve(static_cast<std::size_t>(job.draft_len));
-  feed(session, job.tokens, true, done);
-  done.tokens.push_back(choose(session, done));
+  feed(session, job.tokens, Rows::kCommitted, 1, done);
+  done.tokens.push_back(choose(session, 0, done));
   while (done.tokens.size() < static_cast<std::size_t>(job.draft_len)) {
-    feed(session, std::array{done.tokens.back()}, true, done);
-    done.tokens.push_back(choose(session, done));
+    feed(session, std::array{done.tokens.back()}, Rows::kDrafted, 1, done);
+    done.tokens.push_back(choose(session, 0, done));
+  }
+  add_drift(session, 0, done);
+}
+
+void Engine::draft_known(Context& session,
+                         const DraftJob& job,
+                         std::span<const TokenId> next,
+                         DraftDone& done) {
+  const auto drafts = static_cast<std::size_t>(job.draft_len);
+  next = next.first(std::min({next.size(), drafts, logit_rows_.capacity()}));
+  RIFT_CHECK(!next.empty(), "nothing is known to follow");
+  feed(session, std::span(job.tokens).first(job.tokens.size() - 1), Rows::kCommitted, 0, done);
+  std::vector<TokenId> fed = {job.tokens.back()};
+  fed.insert(fed.end(), next.begin(), next.end() - 1);
+  feed(session, fed, Rows::kDrafted, static_cast<std::int32_t>(fed.size()), done);
+  for (std::size_t i = 0; i < next.size(); ++i) {
+    done.tokens.push_back(choose(session, static_cast<std::int32_t>(i), done));
+    if (done.tokens.back() != next[i]) {
+      break;
+    }
+  }
+  add_drift(session, 1, done);
+  done.tokens.resize(drafts, done.tokens.back());
+}
+
+void Engine::add_drift(const Context& session, std::int32_t committed, DraftDone& done) {
+  if (!session.tap) {
+    return;
+  }
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(done.tokens.size()); ++i) {
+    const std::int32_t rows = std::min(committed + i, session.tap->pending());
+    done.drift.push_back(static_cast<float>(session.drift->drift(rows)));
   }
 }
 
 void Engine::feed(Context& session,
                   std::span<const TokenId> tokens,
-                  bool want_logits,
+                  Rows kind,
+                  std::int32_t logit_rows,
                   DraftDone& done) {
+  const bool tapped = session.tap && kind != Rows::kPrompt;
+  model::AttentionBackend& attention =
+      tapped ? static_cast<model::AttentionBackend&>(*session.tap) : session.working_set;
   while (!tokens.empty()) {
-    const std::size_t rows = std::min(tokens.size(), positions_.size());
+    // The rows whose logits are wanted go in one pass.
+    const std::size_t wanted = static_cast<std::size_t>(logit_rows);
+    const std::size_t rows = tokens.size() > positions_.size()
+                                 ? std::min(positions_.size(), tokens.size() - wanted)
+                                 : tokens.size();
     const std::span<Position> positions = std::span(positions_).first(rows);
     std::iota(positions.begin(), positions.end(), session.working_set.size());
-    const bool last = rows == tokens.size();
-    const std::array<std::int32_t, 1> logit_row = {static_cast<std::int32_t>(rows) - 1};
+    logit_rows_.resize(rows == tokens.size() ? wanted : 0);
+    std::iota(logit_rows_.begin(),
+              logit_rows_.end(),
+              static_cast<std::int32_t>(rows - logit_rows_.size()));
     const TimePoint start = Clock::now();
-    runner_.forward(tokens.first(rows),
-                    positions,
-                    session.working_set,
-                    last && want_logits ? std::span<const std::int32_t>(logit_row)
-                                        : std::span<const std::int32_t>(),
-                    MatView<float>(logits_.data(),
-                                   last && want_logits ? 1 : 0,
-                                   static_cast<std::int64_t>(logits_.size())));
+    runner_.forward(
+        tokens.first(rows),
+        positions,
+        attention,
+        logit_rows_,
+        MatView<float>(
+            logits_.data(), static_cast<std::int64_t>(logit_rows_.size()), weights_->config.vocab));
     ++done.steps;
     done.step_ns += nanoseconds_since(start);
+    if (tapped) {
+      session.tap->add(static_cast<std::int32_t>(rows));
+      if (kind == Rows::kCommitted) {
+        session.tap->settle(session.tap->pending());
+      }
+    }
     tokens = tokens.subspan(rows);
   }
 }
 
-TokenId Engine::choose(Context& session, DraftDone& done) {
+TokenId Engine::choose(Context& session, std::int32_t row, DraftDone& done) {
+  const auto vocab = static_cast<std::size_t>(weights_->config.vocab);
+  const std::span<float> logits =
+      std::span(logits_).subspan(static_cast<std::size_t>(row) * vocab, vocab);
+  if (session.tap) {
+    done.entropy.push_back(static_cast<float>(policy::entropy(logits)));
+  }
   TokenId token = 0;
   if (session.sampler.greedy()) {
-    token = session.sampler.greedy_choice(logits_, session.history);
+    token = session.sampler.greedy_choice(logits, session.history);
   } else {
     const model::Distribution& q =
-        session.sampler.distribution(logits_, session.history, session.top_n);
+        session.sampler.distribution(logits, session.history, session.top_n);
     const auto position = static_cast<std::int64_t>(session.history.size());
     token = model::sample(
         q, model::uniform(session.sampler.params().seed, position, model::Draw::kDraft));

@@ -20,7 +20,8 @@
 namespace rift::draft_node {
 
 struct EngineOptions {
-  std::int32_t max_batch = 64;  // tokens of one pass (prefill, catching up)
+  std::int32_t max_batch = 64;      // tokens of one pass (prefill, catching up)
+  std::int32_t max_logit_rows = 1;  // of one pass; run_known needs as many as drafts
   DType kv_dtype = DType::kF16;
   kernels::MatmulMode mode = kernels::MatmulMode::kQuantized;
 };
@@ -51,25 +52,42 @@ class Engine {
   /// Failures come back in the result.
   [[nodiscard]] PrefillDone run(const PrefillJob& job);
   [[nodiscard]] DraftDone run(const DraftJob& job);
+  /// As run(job) for a greedy sequence whose continuation `next` is known: one pass gives what
+  /// single steps would, up to the first draft that differs from `next`. The drafts after it could
+  /// not hold: they repeat it. Of `next`, max_logit_rows tokens are used.
+  [[nodiscard]] DraftDone run_known(const DraftJob& job, std::span<const TokenId> next);
 
   /// Of an open working set; for tests and metrics.
   [[nodiscard]] const WorkingSet& working_set(WorkingSetId id) const;
 
  private:
   struct Context;
+  /// Whose tokens are fed: queries of the prompt say nothing about drift.
+  enum class Rows : std::uint8_t { kPrompt, kCommitted, kDrafted };
   [[nodiscard]] Context& context(WorkingSetId id);
-  /// Feeds tokens from the working set's end on, in passes of max_batch; with `want_logits` the
-  /// last row's logits are left in logits_.
-  void feed(Context& context, std::span<const TokenId> tokens, bool want_logits, DraftDone& done);
-  /// The next draft from logits_, by the session's sampling.
-  [[nodiscard]] TokenId choose(Context& context, DraftDone& done);
+  /// Feeds tokens from the working set's end on, in passes of max_batch; the logits of the last
+  /// `logit_rows`, all of one pass, are left in logits_.
+  void feed(Context& context,
+            std::span<const TokenId> tokens,
+            Rows kind,
+            std::int32_t logit_rows,
+            DraftDone& done);
+  /// The next draft from row `row` of logits_, by the session's sampling.
+  [[nodiscard]] TokenId choose(Context& context, std::int32_t row, DraftDone& done);
   void prepare(Context& context, const DraftJob& job);
   void draft(Context& context, const DraftJob& job, DraftDone& done);
+  void draft_known(Context& context,
+                   const DraftJob& job,
+                   std::span<const TokenId> next,
+                   DraftDone& done);
+  /// Drift by the number of drafts that hold; `committed` pending rows come before the drafts'.
+  static void add_drift(const Context& context, std::int32_t committed, DraftDone& done);
 
   std::shared_ptr<const model::Weights> weights_;
   EngineOptions options_;
   model::Runner runner_;
-  std::vector<float> logits_;  // [V]
+  std::vector<float> logits_;  // [max_logit_rows, V]
+  std::vector<std::int32_t> logit_rows_;
   std::vector<Position> positions_;
   std::span<std::byte> arena_;
   std::map<WorkingSetId, std::unique_ptr<Context>> contexts_;

@@ -306,6 +306,23 @@ void DraftNode::act(RefreshSwapped& action) {
   options_.trace->span("install", "ready to swapped", end - Nanoseconds(record.install_ns), end);
 }
 
+void DraftNode::act(StrideEnded& action) {
+  const policy::Signals& s = action.signals;
+  log().debug(
+      "session {}: {} tokens, age {}: acceptance {:.2f} ({:.2f}), entropy {:.3f} ({:.3f}), "
+      "drift {:.4f}: {}{}",
+      static_cast<std::uint64_t>(action.session),
+      action.committed,
+      s.age,
+      s.acceptance,
+      s.acceptance_base,
+      s.entropy,
+      s.entropy_base,
+      s.drift,
+      action.decision.refresh ? "refresh, " : "",
+      to_string(action.decision.rule));
+}
+
 void DraftNode::trace_draft(const DraftDone& done) {
   if (options_.trace == nullptr) {
     return;

@@ -83,6 +83,7 @@ class DraftNode {
   void act(DropWorkingSet& action);
   void act(Note& action);
   void act(RefreshSwapped& action);
+  void act(StrideEnded& action);
   /// Runs `job` on the compute thread and hands the event that it returns to the core.
   template <typename Job>
   void submit(Job job);

@@ -141,6 +141,9 @@ void DraftCore::open_session(TargetId target, const OpenSession& message) {
   session.tokens.assign(message.tokens.begin(), message.tokens.end());
   session.open.tokens = {};
   session.last_request = session.committed();
+  if (message.policy.policy == Policy::kRiftAda) {
+    session.ada.emplace(message.policy.ada, session.committed());
+  }
   Result<Placement> placement = place(session);
   if (!placement) {
     refuse_open(placement.error());
@@ -207,6 +210,7 @@ void DraftCore::on_verdict(Session& session, const Verdict& verdict) {
     session.active->cached =
         std::min(session.active->cached, session.committed() + verdict.accepted);
   }
+  observe(session, verdict.accepted);
   session.work_stale = session.work == Work::kDraft;
   session.tokens.insert(
       session.tokens.end(), session.proposal.begin(), session.proposal.begin() + verdict.accepted);

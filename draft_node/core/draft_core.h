@@ -15,7 +15,7 @@ namespace rift::draft_node {
 
 enum class RefreshMode : std::uint8_t {
   kStage,  // drafting goes on with the old table until the new one is complete
-  kPause,  // drafting waits for the swap; to measure what staging is worth
+  kPause,  // as a refresh_lag of 0: drafting waits for the swap, to measure what staging is worth
 };
 
 struct CoreOptions {
@@ -104,6 +104,15 @@ class DraftCore {
   void adopt_incoming(Session& session);
   void forward_tokens(Session& session);
   void send_commit(Session& session, std::int32_t end);
+  /// What the accepted part of the proposal says, before it is forgotten.
+  static void observe(Session& session, std::int32_t accepted);
+  /// Whether a refresh is to be asked for now; ends RIFT-ada's stride where it is over.
+  [[nodiscard]] bool refresh_due(Session& session);
+  void request_refresh(Session& session);
+  /// Tokens between a refresh's request and its swap; negative: as soon as it is there.
+  [[nodiscard]] std::int32_t refresh_lag(const Session& session) const;
+  /// Whether the refresh under way is to be swapped in before anything else is drafted.
+  [[nodiscard]] bool swap_due(const Session& session) const;
   /// The session goes on without the score node, as far as it can without another event.
   /// writes_ended: nothing that the score node posted for it can still arrive. `session` may be
   /// gone afterwards.

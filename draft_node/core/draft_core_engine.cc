@@ -76,8 +76,7 @@ void DraftCore::advance(Session& session) {
   if (!session.order) {
     return;
   }
-  if (options_.refresh_mode == RefreshMode::kPause && session.score == ScoreState::kAttached &&
-      session.flight) {
+  if (swap_due(session)) {
     if (!session.flight->waiting_since) {
       session.flight->waiting_since = now_;
     }
@@ -101,6 +100,8 @@ void DraftCore::start_draft(Session& session) {
   job.waves = std::exchange(active.waves, {});
   job.first = active.cached;
   job.tokens.assign(session.tokens.begin() + active.cached, session.tokens.end());
+  job.end_stride = std::exchange(session.end_stride, false);
+  job.refreshed = std::exchange(session.refreshed, false);
   RIFT_CHECK(!job.tokens.empty(),
              "session {} has nothing to feed",
              static_cast<std::uint64_t>(session.id));
@@ -137,6 +138,8 @@ void DraftCore::send_ready(Session& session) {
 void DraftCore::send_proposal(Session& session, const DraftOrder& order, const DraftDone& done) {
   session.proposed_round = order.round;
   session.proposal = done.tokens;
+  session.entropy = done.entropy;
+  session.drift = done.drift;
   Proposal proposal;
   proposal.session = session.id;
   proposal.round = order.round;
@@ -170,6 +173,7 @@ Result<Placement> DraftCore::place(Session& session) {
   open.top_n = session.open.top_n;
   open.max_tokens = session.open.max_context + session.open.max_draft_len;
   open.history.assign(session.tokens.begin(), session.tokens.begin() + session.history());
+  open.signals = session.ada.has_value();
   out_.emplace_back(std::move(open));
   return placement;
 }

@@ -155,27 +155,68 @@ void DraftCore::forward_tokens(Session& session) {
   if (session.score == ScoreState::kDetached || !policy::refreshes(session.open.policy)) {
     return;
   }
-  const bool due = session.score == ScoreState::kAttached && !session.flight &&
-                   session.layout.slots_per_head > 0 &&
-                   session.committed() - session.last_request >= session.open.policy.delta;
-  if (due) {
-    // The newest token is the next query, not part of what the draft has cached: the request goes
-    // out while the score node's history ends before it.
-    send_commit(session, session.history());
-    RefreshFlight flight;
-    flight.record.epoch = session.next_epoch;
-    flight.record.covered_tokens = session.history();
-    flight.record.requested_at_ns = nanoseconds(now_.time_since_epoch());
-    flight.requested = now_;
-    flight.deadline = now_ + options_.refresh_deadline;
-    flight.committed = session.committed();
-    session.flight = flight;
-    session.next_epoch = Epoch{raw(session.next_epoch) + 1};
-    session.last_request = session.committed();
-    out_.emplace_back(
-        SendScore{RefreshRequest{session.id, flight.record.epoch, session.history()}});
+  if (refresh_due(session)) {
+    request_refresh(session);
   }
   send_commit(session, session.committed());
+}
+
+void DraftCore::observe(Session& session, std::int32_t accepted) {
+  if (!session.ada || session.entropy.empty()) {
+    return;
+  }
+  // The step after the last accepted draft was at a position that is committed too: its own token
+  // was rejected, not its distribution.
+  const auto used = std::min(static_cast<std::size_t>(accepted) + 1, session.entropy.size());
+  session.ada->on_step(accepted + 1,
+                       std::span(session.entropy).first(used),
+                       static_cast<double>(session.drift[used - 1]));
+  session.entropy.clear();
+  session.drift.clear();
+}
+
+bool DraftCore::refresh_due(Session& session) {
+  const bool possible = session.score == ScoreState::kAttached && !session.flight &&
+                        session.layout.slots_per_head > 0;
+  if (!session.ada) {
+    return possible && session.committed() - session.last_request >= session.open.policy.delta;
+  }
+  if (!session.ada->stride_over(session.committed())) {
+    return false;
+  }
+  const policy::AdaDecision decision = session.ada->end_stride(session.committed(), possible);
+  session.end_stride = true;
+  session.refreshed = session.refreshed || decision.refresh;
+  out_.emplace_back(StrideEnded{session.id, session.ada->signals(), decision, session.committed()});
+  return decision.refresh;
+}
+
+void DraftCore::request_refresh(Session& session) {
+  // The newest token is the next query, not part of what the draft has cached: the request goes out
+  // while the score node's history ends before it.
+  send_commit(session, session.history());
+  RefreshFlight flight;
+  flight.record.epoch = session.next_epoch;
+  flight.record.covered_tokens = session.history();
+  flight.record.requested_at_ns = nanoseconds(now_.time_since_epoch());
+  flight.requested = now_;
+  flight.deadline = now_ + options_.refresh_deadline;
+  flight.committed = session.committed();
+  session.flight = flight;
+  session.next_epoch = Epoch{raw(session.next_epoch) + 1};
+  session.last_request = session.committed();
+  out_.emplace_back(SendScore{RefreshRequest{session.id, flight.record.epoch, session.history()}});
+}
+
+std::int32_t DraftCore::refresh_lag(const Session& session) const {
+  const std::int32_t lag = session.open.policy.refresh_lag;
+  return lag < 0 && options_.refresh_mode == RefreshMode::kPause ? 0 : lag;
+}
+
+bool DraftCore::swap_due(const Session& session) const {
+  const std::int32_t lag = refresh_lag(session);
+  return lag >= 0 && session.score == ScoreState::kAttached && session.flight &&
+         session.committed() - session.flight->committed >= lag;
 }
 
 void DraftCore::on_ready(const RefreshReady& message) {
@@ -233,6 +274,9 @@ Status DraftCore::check_ready(const Session& session, const RefreshReady& messag
 }
 
 bool DraftCore::install_ready(Session& session) {
+  if (session.score == ScoreState::kAttached && refresh_lag(session) >= 0 && !swap_due(session)) {
+    return true;
+  }
   while (!session.ready.empty()) {
     const ReadyWave wave = std::move(session.ready.front());
     session.ready.pop_front();

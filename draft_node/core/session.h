@@ -5,6 +5,7 @@
 #include "common/policy_spec.h"
 #include "draft_node/core/block_table.h"
 #include "draft_node/core/types.h"
+#include "policy/ada.h"
 #include "policy/budget.h"
 #include "transport/messages.h"
 
@@ -78,6 +79,11 @@ struct Session {
   std::optional<DraftOrder> drafting;  // the order that the job in the engine answers
   std::uint32_t proposed_round = 0;
   std::vector<TokenId> proposal;  // of that round, until it is answered
+
+  std::optional<policy::AdaState> ada;  // of rift-ada
+  std::vector<float> entropy, drift;    // of the proposal, as in DraftDone
+  bool end_stride = false;              // for the next job
+  bool refreshed = false;
 
   ScoreState score = ScoreState::kDetached;
   std::int32_t score_tokens = 0;  // tokens that the score node has been sent

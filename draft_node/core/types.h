@@ -6,6 +6,7 @@
 #include "common/sampling_params.h"
 #include "common/types.h"
 #include "common/working_set_layout.h"
+#include "policy/ada.h"
 #include "transport/messages.h"
 
 #include <cstdint>
@@ -34,6 +35,7 @@ struct OpenWorkingSet {
   std::int32_t top_n = 0;
   std::int32_t max_tokens = 0;   // of the sequence, drafts included
   std::vector<TokenId> history;  // tokens [0, n), for penalties
+  bool signals = false;          // DraftDone tells entropy and drift
 };
 
 /// Runs tokens [start, start + tokens.size()) with nothing before `start` in sight.
@@ -57,6 +59,8 @@ struct DraftJob {
   Position first = 0;           // position of tokens[0]; what is cached from there on is forgotten
   std::vector<TokenId> tokens;  // committed, at least one
   std::int32_t draft_len = 0;   // >= 1
+  bool end_stride = false;      // the running stride of queries ends before `first`
+  bool refreshed = false;       // and drift is measured from its mean query on
 };
 
 /// Answered with WorkingSetDropped: the range is not touched afterwards.
@@ -93,6 +97,8 @@ struct DraftDone {
   std::uint64_t steps = 0;                       // forward passes
   std::uint64_t step_ns = 0;                     // their sum
   std::uint64_t draft_ns = 0;                    // the whole job
+  std::vector<float> entropy;                    // per token, nats; where signals are wanted
+  std::vector<float> drift;                      // [i]: of the stride if i of the drafts hold
   std::optional<Error> error;
 };
 struct WorkingSetDropped {
@@ -131,6 +137,14 @@ struct RefreshSwapped {
   transport::RefreshRecord record;
 };
 
+/// For the trace and for calibration: a stride of a RIFT-ada session has ended.
+struct StrideEnded {
+  SessionId session{};
+  policy::Signals signals;
+  policy::AdaDecision decision;
+  std::int32_t committed = 0;
+};
+
 using Action = std::variant<SendTarget,
                             SendScore,
                             OpenWorkingSet,
@@ -138,6 +152,7 @@ using Action = std::variant<SendTarget,
                             DraftJob,
                             DropWorkingSet,
                             Note,
-                            RefreshSwapped>;
+                            RefreshSwapped,
+                            StrideEnded>;
 
 }  // namespace rift::draft_node

@@ -135,9 +135,11 @@ struct CoreWorld {
   }
 
   /// A session of 100 tokens, attached to a score node, ready.
-  void open_attached(std::int32_t prompt = 100) {
+  void open_attached(std::int32_t prompt = 100) { open_attached(open_message(prompt)); }
+  void open_attached(const transport::OpenSession& message) {
+    const auto prompt = static_cast<std::int32_t>(message.tokens.size());
     send(ScoreUp{"inproc"});
-    target(open_message(prompt));
+    target(message);
     const auto open = to_score<transport::ScoreOpen>();
     ASSERT_TRUE(open);
     score(first_set(*open));
@@ -149,14 +151,18 @@ struct CoreWorld {
     committed += accepted + 1;
     target(transport::Verdict{kSession, ++round, accepted, next, committed, draft_len});
   }
-  /// Answers the draft job under way, with tokens 900, 901, ...
-  std::optional<DraftJob> finish_draft() {
+  /// Answers the draft job under way, with tokens 900, 901, ...; `entropy` of every step.
+  std::optional<DraftJob> finish_draft(std::optional<float> entropy = std::nullopt) {
     const auto job = take<DraftJob>();
     if (job) {
       DraftDone done;
       done.id = job->id;
       for (std::int32_t i = 0; i < job->draft_len; ++i) {
         done.tokens.push_back(900 + i);
+        if (entropy) {
+          done.entropy.push_back(*entropy);
+          done.drift.push_back(0.125F);
+        }
       }
       done.steps = static_cast<std::uint64_t>(job->draft_len);
       done.step_ns = 10 * done.steps;

@@ -120,6 +120,7 @@ class CoreProperty : public ::testing::TestWithParam<int> {
     }
   }
   void on(Note&) {}
+  void on(StrideEnded&) {}
   void on(RefreshSwapped& swap) {
     ++swaps_;
     ASSERT_GE(swap.record.stale_tokens, 0);

@@ -39,6 +39,7 @@ class EngineTest : public ::testing::Test {
     o.max_batch = 32;
     o.kv_dtype = DType::kF32;
     o.mode = kernels::MatmulMode::kExact;
+    o.max_logit_rows = kDraftLen;
     return o;
   }
 
@@ -52,6 +53,7 @@ class EngineTest : public ::testing::Test {
     job.max_tokens = kMaxContext + kDraftLen;
     job.history.assign(prompt_.begin(), prompt_.end() - 1);
     job.sampling = sampling_;
+    job.signals = spec.policy == Policy::kRiftAda;
     engine_.run(job);
     return job;
   }
@@ -182,6 +184,61 @@ TEST_F(EngineTest, DraftsWithinItsBudgetAtAnyBudget) {
     EXPECT_EQ(engine_.run(first_draft(job.id)).tokens.size(), 16U);
     EXPECT_EQ(engine_.working_set(job.id).peak_cached(), budget);
     engine_.run(DropWorkingSet{job.id});
+  }
+}
+
+TEST_F(EngineTest, AKnownContinuationGivesTheDraftsAndSignalsOfSingleSteps) {
+  // The continuation that is committed: the model's own, with other tokens in between.
+  std::vector<TokenId> sequence = prompt_;
+  sequence.insert(sequence.end(), expected_.begin(), expected_.end());
+  for (const std::size_t i : {3U, 4U, 11U}) {
+    sequence[prompt_.size() + i] = (sequence[prompt_.size() + i] + 1) % 200;
+  }
+  for (const std::int32_t budget : {1, 9, 40, 200}) {
+    PolicySpec spec;
+    spec.policy = Policy::kRiftAda;
+    spec.budget = budget;
+    spec.rho = 1.0F;
+    const OpenWorkingSet stepped = open(1, spec);
+    const OpenWorkingSet known = open(2, spec, 4U << 20U);
+    const Position start = std::max(0, 95 - budget);
+    ASSERT_FALSE(prefill(stepped.id, start, 95).error);
+    ASSERT_FALSE(prefill(known.id, start, 95).error);
+    DraftJob job;
+    job.first = 95;
+    for (std::size_t committed = prompt_.size(), round = 0; committed < sequence.size(); ++round) {
+      job.tokens.assign(sequence.begin() + job.first,
+                        sequence.begin() + static_cast<std::ptrdiff_t>(committed));
+      job.draft_len = 5;
+      job.end_stride = round == 1 || round == 3;
+      job.refreshed = round == 3;
+      job.id = stepped.id;
+      const DraftDone a = engine_.run(job);
+      job.id = known.id;
+      const DraftDone b = engine_.run_known(job, std::span(sequence).subspan(committed));
+      ASSERT_FALSE(a.error || b.error);
+      std::size_t accepted = 0;
+      while (accepted < 5 && committed + accepted < sequence.size() &&
+             a.tokens[accepted] == sequence[committed + accepted]) {
+        ++accepted;
+      }
+      const std::size_t counts =
+          std::min({accepted + 1, std::size_t{5}, sequence.size() - committed});
+      ASSERT_EQ(b.tokens.size(), 5U);
+      ASSERT_EQ(b.entropy.size(), counts);
+      ASSERT_EQ(b.drift.size(), counts);
+      for (std::size_t i = 0; i < counts; ++i) {
+        EXPECT_EQ(a.tokens[i], b.tokens[i]) << budget << " " << round << " " << i;
+        EXPECT_EQ(a.entropy[i], b.entropy[i]) << budget << " " << round << " " << i;
+        EXPECT_EQ(a.drift[i], b.drift[i]) << budget << " " << round << " " << i;
+        EXPECT_GT(a.entropy[i], 0.0F);
+      }
+      EXPECT_EQ(a.drift[0] > 0.0F, round >= 1) << round;  // a reference from the first stride on
+      job.first = static_cast<Position>(committed + std::min(accepted, std::size_t{4}));
+      committed += accepted + 1;
+    }
+    engine_.run(DropWorkingSet{stepped.id});
+    engine_.run(DropWorkingSet{known.id});
   }
 }
 
