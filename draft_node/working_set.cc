@@ -163,14 +163,35 @@ void WorkingSet::attend_rows(std::int32_t layer, const Rows& rows, ThreadPool& p
   }
 }
 
+WorkingSet::KeptRange WorkingSet::entry_range(const TableEntry& entry, Position limit) const {
+  const std::int64_t start = std::int64_t{entry.block} * params_.layout.block;
+  const std::int64_t count = std::clamp<std::int64_t>(limit - start, 0, entry.count);
+  return {static_cast<Position>(start), static_cast<Position>(start + count)};
+}
+
+void WorkingSet::kept(std::int32_t layer,
+                      std::int32_t head,
+                      Position position,
+                      std::vector<KeptRange>& out) const {
+  out.clear();
+  for (const TableEntry& entry : table_.head(layer, head)) {
+    const KeptRange range = entry_range(entry, block_limit(position));
+    if (range.begin < range.end) {
+      out.push_back(range);
+    }
+  }
+  if (const Position low = ring_low(position); low < position) {
+    out.push_back({low, position});
+  }
+}
+
 std::int32_t WorkingSet::add_runs(std::int32_t layer, std::int32_t head, const Rows& rows) {
   const WorkingSetLayout& layout = params_.layout;
   const Position limit = block_limit(rows.first);
   std::int32_t keys = 0;
   for (const TableEntry& entry : table_.head(layer, head)) {
-    const std::int64_t start = std::int64_t{entry.block} * layout.block;
-    const auto count = static_cast<std::int32_t>(
-        std::clamp<std::int64_t>(limit - start, 0, std::int64_t{entry.count}));
+    const KeptRange range = entry_range(entry, limit);
+    const std::int32_t count = range.end - range.begin;
     if (count == 0) {
       continue;
     }

@@ -57,6 +57,17 @@ class WorkingSet : public model::AttentionBackend {
   /// Most cached positions that any query has attended to since the construction.
   [[nodiscard]] std::int32_t peak_cached() const { return peak_cached_; }
 
+  struct KeptRange {
+    Position begin = 0;
+    Position end = 0;
+  };
+  /// Cached positions that a query at `position` attends to in one head, as table and ring are now;
+  /// its own is not among them. Replaces `out`.
+  void kept(std::int32_t layer,
+            std::int32_t head,
+            Position position,
+            std::vector<KeptRange>& out) const;
+
   /// positions are consecutive and start at size(); the ring grows in the last layer. Rows whose
   /// sets of keys differ are stored and attended to one by one, as a later one may overwrite what
   /// an earlier one still reads.
@@ -82,6 +93,8 @@ class WorkingSet : public model::AttentionBackend {
   [[nodiscard]] bool same_keys(Position first, Position last) const;
   void store(std::int32_t layer, Position position, const float* k, const float* v);
   void attend_rows(std::int32_t layer, const Rows& rows, ThreadPool& pool);
+  /// Positions of `entry` that count for a query with this block_limit().
+  [[nodiscard]] KeptRange entry_range(const TableEntry& entry, Position limit) const;
   /// Appends the runs of one head; returns its keys in blocks.
   std::int32_t add_runs(std::int32_t layer, std::int32_t head, const Rows& rows);
   void add_ring_run(std::int32_t layer, std::int32_t head, Position begin, Position end);

@@ -22,7 +22,7 @@ std::uint64_t HistoryStore::used_bytes() const {
   return bytes;
 }
 
-ScoreHistory& HistoryStore::at(SessionRef session) {
+ScoreHistory& HistoryStore::at(SessionRef session) const {
   const auto found = open_.find(session);
   RIFT_CHECK(found != open_.end(), "session {} is not open", static_cast<std::uint64_t>(session));
   return *found->second;

@@ -25,7 +25,7 @@ class HistoryStore {
   /// Errors (thrown): kResourceExhausted with the arithmetic.
   std::int32_t open(const OpenHistory& job);
   /// The history of an open session.
-  [[nodiscard]] ScoreHistory& at(SessionRef session);
+  [[nodiscard]] ScoreHistory& at(SessionRef session) const;
   /// Keeps the history for later where job.tokens are worth it, else frees it.
   void release(const ReleaseHistory& job);
 
