@@ -235,17 +235,27 @@ void Engine::draft_known(Context& session,
                          const DraftJob& job,
                          std::span<const TokenId> next,
                          DraftDone& done) {
+  // Rows of one pass: a few cost hardly more than one, and most drafts end early.
+  constexpr std::size_t kRows = 4;
   const auto drafts = static_cast<std::size_t>(job.draft_len);
-  next = next.first(std::min({next.size(), drafts, logit_rows_.capacity()}));
+  next = next.first(std::min(next.size(), drafts));
   RIFT_CHECK(!next.empty(), "nothing is known to follow");
   feed(session, std::span(job.tokens).first(job.tokens.size() - 1), Rows::kCommitted, 0, done);
   std::vector<TokenId> fed = {job.tokens.back()};
   fed.insert(fed.end(), next.begin(), next.end() - 1);
-  feed(session, fed, Rows::kDrafted, static_cast<std::int32_t>(fed.size()), done);
-  for (std::size_t i = 0; i < next.size(); ++i) {
-    done.tokens.push_back(choose(session, static_cast<std::int32_t>(i), done));
-    if (done.tokens.back() != next[i]) {
-      break;
+  const std::size_t rows = std::min(kRows, logit_rows_.capacity());
+  const auto holds = [&] {
+    return done.tokens.empty() || done.tokens.back() == next[done.tokens.size() - 1];
+  };
+  for (std::size_t begin = 0; begin < fed.size() && holds(); begin += rows) {
+    const std::size_t count = std::min(rows, fed.size() - begin);
+    feed(session,
+         std::span(fed).subspan(begin, count),
+         Rows::kDrafted,
+         static_cast<std::int32_t>(count),
+         done);
+    for (std::size_t i = 0; i < count && holds(); ++i) {
+      done.tokens.push_back(choose(session, static_cast<std::int32_t>(i), done));
     }
   }
   add_drift(session, 1, done);

@@ -21,7 +21,7 @@ namespace rift::draft_node {
 
 struct EngineOptions {
   std::int32_t max_batch = 64;      // tokens of one pass (prefill, catching up)
-  std::int32_t max_logit_rows = 1;  // of one pass; run_known needs as many as drafts
+  std::int32_t max_logit_rows = 1;  // of one pass; more make run_known faster
   DType kv_dtype = DType::kF16;
   kernels::MatmulMode mode = kernels::MatmulMode::kQuantized;
 };
@@ -52,9 +52,9 @@ class Engine {
   /// Failures come back in the result.
   [[nodiscard]] PrefillDone run(const PrefillJob& job);
   [[nodiscard]] DraftDone run(const DraftJob& job);
-  /// As run(job) for a greedy sequence whose continuation `next` is known: one pass gives what
-  /// single steps would, up to the first draft that differs from `next`. The drafts after it could
-  /// not hold: they repeat it. Of `next`, max_logit_rows tokens are used.
+  /// As run(job) for a greedy sequence whose continuation `next` is known: passes over several of
+  /// its tokens give what single steps would, up to the first draft that differs from `next`. The
+  /// drafts after it could not hold: they repeat it.
   [[nodiscard]] DraftDone run_known(const DraftJob& job, std::span<const TokenId> next);
 
   /// Of an open working set; for tests and metrics.

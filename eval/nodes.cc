@@ -42,7 +42,7 @@ score_node::EngineOptions score_engine_options(const NodesOptions& o) {
 
 draft_node::EngineOptions draft_engine_options(const NodesOptions& o) {
   draft_node::EngineOptions out;
-  out.max_logit_rows = o.target == nullptr ? o.max_draft_len : 1;
+  out.max_logit_rows = o.target == nullptr ? 4 : 1;  // run_known takes no more at a time
   out.kv_dtype = o.kv_dtype;
   out.mode = o.mode;
   return out;
@@ -383,9 +383,8 @@ void Nodes::act(draft_node::RefreshSwapped& action) {
 }
 
 void Nodes::act(draft_node::StrideEnded& action) {
-  if (on_stride) {
-    on_stride(action);
-  }
+  const auto prompt = static_cast<std::int32_t>(sequence_->prompt.size());
+  measured_.strides.push_back({action.committed - prompt, action.signals, action.decision});
 }
 
 // ---- score node ----

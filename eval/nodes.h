@@ -15,7 +15,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -85,9 +84,6 @@ class Nodes {
   [[nodiscard]] FullAttention attention(const Sequence& sequence,
                                         std::span<const std::int32_t> positions,
                                         std::int32_t window);
-
-  /// Called at the end of every stride of a RIFT-ada session.
-  std::function<void(const draft_node::StrideEnded&)> on_stride;
 
  private:
   using Event = std::variant<target_node::Event, draft_node::Event, score_node::Event>;

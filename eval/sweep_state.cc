@@ -37,6 +37,19 @@ json::object to_json(const Measurement& m) {
   for (const MassSample& sample : m.mass) {
     mass.push_back({sample.position, sample.mass});
   }
+  json::array strides;
+  for (const Stride& stride : m.strides) {
+    const policy::Signals& s = stride.signals;
+    strides.push_back({stride.position,
+                       s.age,
+                       s.acceptance,
+                       s.acceptance_base,
+                       s.entropy,
+                       s.entropy_base,
+                       s.drift,
+                       stride.decision.refresh,
+                       static_cast<int>(stride.decision.rule)});
+  }
   return {{"steps", steps},
           {"drafted", to_array(m.drafted_per_position)},
           {"accepted", to_array(m.accepted_per_position)},
@@ -46,6 +59,7 @@ json::object to_json(const Measurement& m) {
           {"refresh_lags", to_array(m.refresh_lags)},
           {"refresh_seconds", to_array(m.refresh_seconds)},
           {"mass", mass},
+          {"strides", strides},
           {"seconds", m.seconds}};
 }
 
@@ -63,6 +77,18 @@ Measurement from_json(const json::object& in) {
   m.refresh_seconds = from_array<double>(in.at("refresh_seconds"));
   for (const json::value& sample : in.at("mass").as_array()) {
     m.mass.push_back({sample.at(0).to_number<std::int32_t>(), sample.at(1).to_number<float>()});
+  }
+  for (const json::value& item : in.at("strides").as_array()) {
+    Stride& stride = m.strides.emplace_back();
+    stride.position = item.at(0).to_number<std::int32_t>();
+    stride.signals = {item.at(1).to_number<std::int32_t>(),
+                      item.at(2).to_number<double>(),
+                      item.at(3).to_number<double>(),
+                      item.at(4).to_number<double>(),
+                      item.at(5).to_number<double>(),
+                      item.at(6).to_number<double>()};
+    stride.decision = {item.at(7).as_bool(),
+                       static_cast<policy::AdaRule>(item.at(8).to_number<int>())};
   }
   m.seconds = in.at("seconds").to_number<double>();
   return m;

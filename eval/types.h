@@ -3,6 +3,7 @@
 
 #include "common/policy_spec.h"
 #include "common/types.h"
+#include "policy/ada.h"
 
 #include <cstdint>
 #include <string>
@@ -39,6 +40,13 @@ struct MassSample {
   float mass = 0.0F;          // mean over layers and query heads
 };
 
+/// The end of a stride of a RIFT-ada session.
+struct Stride {
+  std::int32_t position = 0;  // of the answer, tokens committed then
+  policy::Signals signals;
+  policy::AdaDecision decision;
+};
+
 /// What one setting gave on one prompt. Value type.
 struct Measurement {
   std::vector<Step> steps;
@@ -51,6 +59,7 @@ struct Measurement {
   std::vector<std::int32_t> refresh_lags;       // tokens committed between request and swap
   std::vector<double> refresh_seconds;          // request to swap
   std::vector<MassSample> mass;
+  std::vector<Stride> strides;
   double seconds = 0.0;
 
   /// Tokens committed by verification steps.

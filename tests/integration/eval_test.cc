@@ -100,6 +100,11 @@ TEST(Eval, AReplayGivesTheStepsOfTheTargetForEveryPolicy) {
       EXPECT_EQ(a.refresh_positions, b.refresh_positions) << describe(what) << " " << prompt;
       EXPECT_EQ(a.refresh_lags, b.refresh_lags) << describe(what);
       EXPECT_EQ(a.refresh_bytes, b.refresh_bytes) << describe(what);
+      ASSERT_EQ(a.strides.size(), b.strides.size()) << describe(what);
+      for (std::size_t i = 0; i < a.strides.size(); ++i) {
+        EXPECT_EQ(a.strides[i].signals, b.strides[i].signals) << describe(what) << " " << i;
+        EXPECT_EQ(a.strides[i].decision.rule, b.strides[i].decision.rule) << describe(what);
+      }
       EXPECT_EQ(a.committed(), kAnswer - 1);
       refreshes += static_cast<int>(a.refresh_positions.size());
       for (const Step& step : a.steps) {
