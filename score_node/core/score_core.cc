@@ -371,7 +371,9 @@ void ScoreCore::start_wave(Session& session) {
   session.mirror.reserve(refresh.updates);
   RingRange ring;
   if (refresh.epoch == Epoch{0}) {
-    ring = {std::max(0, refresh.tokens - session.plan.recent), refresh.tokens};
+    ring = {std::max(0, refresh.tokens - session.plan.recent),
+            refresh.tokens,
+            std::min(session.open.layout.sinks, refresh.tokens)};
   }
   std::vector<Batch> batches = plan_transfer(session.open.layout,
                                              session.open.arena_offset,
