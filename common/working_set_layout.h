@@ -3,7 +3,9 @@
 
 #include "common/types.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace rift {
 
@@ -27,16 +29,25 @@ struct KvGeometry {
 /// Where one session's working set lies in the draft node's arena, relative to the session's base
 /// offset. Both ends compute addresses from it, so that messages carry indices only.
 ///
-///   ring   [L, G, 2, ring_capacity, D]   K then V; position p is at p mod ring_capacity
-///   slots  [slot_count, 2, P, D]         K then V of one block; any (layer, KV head)
+///   ring   [L, G, 2, sinks + ring_capacity, D]   K then V: positions 0 .. sinks - 1, then the
+///   ring,
+///                                                where position p is at p mod ring_capacity
+///   slots  [slot_count, 2, P, D]                 K then V of one block; any (layer, KV head)
 ///
-/// slot_count = L G slots_per_head + staging_slots. Value type.
+/// slot_count = L G slots_per_head + staging_slots, however unequally the block table shares the
+/// slots out: it has entries() entries per head, of which a layer's G heads together use no more
+/// than layer_limit(). Value type.
 struct WorkingSetLayout {
   KvGeometry geometry;
   std::int32_t block = 16;          // P
   std::int32_t slots_per_head = 0;  // floor(k / P)
   std::int32_t staging_slots = 0;   // for the whole session
   std::int32_t ring_capacity = 0;   // r + draft_len + 1
+  std::int32_t sinks = 0;           // first positions, kept besides the ring
+  std::int32_t extra_entries = 0;   // entries of a head's table beyond slots_per_head
+  /// [L]: slots per head that a layer has; their mean is slots_per_head. Empty: that many in each,
+  /// which the heads of a layer share as far as extra_entries goes.
+  std::vector<std::int32_t> layer_slots{};
 
   bool operator==(const WorkingSetLayout&) const = default;
 
@@ -44,12 +55,28 @@ struct WorkingSetLayout {
     return static_cast<std::uint32_t>(geometry.layers * geometry.kv_heads * slots_per_head +
                                       staging_slots);
   }
+  /// Entries of one head in the block table.
+  [[nodiscard]] std::int32_t entries() const { return slots_per_head + extra_entries; }
+  /// Blocks that one head of the layer attends to at most.
+  [[nodiscard]] std::int32_t head_limit(std::int32_t layer) const {
+    return layer_slots.empty() ? entries() : layer_slots[static_cast<std::size_t>(layer)];
+  }
+  /// Blocks that all heads of the layer together attend to at most.
+  [[nodiscard]] std::int64_t layer_limit(std::int32_t layer) const {
+    const std::int64_t per_head =
+        layer_slots.empty() ? slots_per_head : layer_slots[static_cast<std::size_t>(layer)];
+    return per_head * geometry.kv_heads;
+  }
+  /// Whether a head can get what another head of its layer gives up.
+  [[nodiscard]] bool shares_heads() const { return layer_slots.empty() && extra_entries > 0; }
+
   [[nodiscard]] std::uint64_t block_bytes() const {
     return 2 * static_cast<std::uint64_t>(block) * geometry.vector_bytes();
   }
-  /// Bytes of one (layer, KV head) ring, K and V.
+  /// Bytes of one (layer, KV head) ring with its sinks, K and V.
   [[nodiscard]] std::uint64_t head_ring_bytes() const {
-    return 2 * static_cast<std::uint64_t>(ring_capacity) * geometry.vector_bytes();
+    return 2 * (static_cast<std::uint64_t>(sinks) + static_cast<std::uint64_t>(ring_capacity)) *
+           geometry.vector_bytes();
   }
   [[nodiscard]] std::uint64_t ring_bytes() const {
     return head_ring_bytes() * static_cast<std::uint64_t>(geometry.layers * geometry.kv_heads);
@@ -63,8 +90,15 @@ struct WorkingSetLayout {
     return ring_bytes() + block_bytes() * slot_count();
   }
 
-  [[nodiscard]] std::uint64_t key_ring_offset(std::int32_t layer, std::int32_t head) const {
+  [[nodiscard]] std::uint64_t key_sink_offset(std::int32_t layer, std::int32_t head) const {
     return head_ring_bytes() * static_cast<std::uint64_t>(layer * geometry.kv_heads + head);
+  }
+  [[nodiscard]] std::uint64_t value_sink_offset(std::int32_t layer, std::int32_t head) const {
+    return key_sink_offset(layer, head) + head_ring_bytes() / 2;
+  }
+  [[nodiscard]] std::uint64_t key_ring_offset(std::int32_t layer, std::int32_t head) const {
+    return key_sink_offset(layer, head) +
+           static_cast<std::uint64_t>(sinks) * geometry.vector_bytes();
   }
   [[nodiscard]] std::uint64_t value_ring_offset(std::int32_t layer, std::int32_t head) const {
     return key_ring_offset(layer, head) + head_ring_bytes() / 2;

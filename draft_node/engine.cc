@@ -172,9 +172,13 @@ PrefillDone Engine::run(const PrefillJob& job) {
   PrefillDone done;
   done.id = job.id;
   Context& session = context(job.id);
-  session.working_set.set_ring(job.start, job.start);
   DraftDone unused;
-  done.error = guarded([&] { feed(session, job.tokens, Rows::kPrompt, 0, unused); });
+  done.error = guarded([&] {
+    session.working_set.set_ring(0, 0, 0);
+    feed(session, job.sinks, Rows::kPrompt, 0, unused);
+    session.working_set.set_ring(job.start, job.start, static_cast<std::int32_t>(job.sinks.size()));
+    feed(session, job.tokens, Rows::kPrompt, 0, unused);
+  });
   return done;
 }
 
@@ -209,7 +213,8 @@ void Engine::prepare(Context& session, const DraftJob& job) {
     }
   }
   if (job.ring) {
-    session.working_set.set_ring(job.ring->first, job.ring->second);
+    const auto [begin, end] = *job.ring;
+    session.working_set.set_ring(begin, end, std::min(session.working_set.layout().sinks, end));
   }
   for (const Wave& wave : job.waves) {
     const Status status = session.working_set.install(wave.updates, wave.covered);

@@ -5,6 +5,7 @@
 #include "kernels/ops.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace rift::draft_node {
 
@@ -20,26 +21,33 @@ WorkingSet::WorkingSet(const WorkingSetParams& params, std::span<std::byte> memo
              layout.ring_capacity,
              params.recent);
   const auto heads = static_cast<std::size_t>(layout.geometry.kv_heads);
-  runs_.reserve(heads * (static_cast<std::size_t>(layout.slots_per_head) + 2));
+  runs_.reserve(heads * (static_cast<std::size_t>(layout.entries()) + 3));
   first_.reserve(heads + 1);
   block_keys_.reserve(heads);
   visible_.reserve(static_cast<std::size_t>(params.max_rows));
 }
 
-void WorkingSet::set_ring(Position begin, Position end) {
+void WorkingSet::set_ring(Position begin, Position end, std::int32_t sinks) {
   RIFT_CHECK(begin >= 0 && begin <= end && end - begin <= params_.layout.ring_capacity,
              "ring positions [{}, {}) with a capacity of {}",
              begin,
              end,
              params_.layout.ring_capacity);
+  RIFT_CHECK(sinks >= 0 && sinks <= std::min(params_.layout.sinks, end),
+             "{} sinks of {} below position {}",
+             sinks,
+             params_.layout.sinks,
+             end);
   begin_ = begin;
   end_ = end;
+  sink_end_ = sinks;
 }
 
 void WorkingSet::truncate(Position end) {
   RIFT_CHECK(end >= 0, "end {}", end);
   end_ = std::min(end_, end);
   begin_ = std::min(begin_, end_);
+  sink_end_ = std::min(sink_end_, end_);
 }
 
 Status WorkingSet::install(std::span<const transport::TableUpdate> updates, std::int32_t covered) {
@@ -52,7 +60,17 @@ Status WorkingSet::install(std::span<const transport::TableUpdate> updates, std:
 }
 
 std::int32_t WorkingSet::max_cached() const {
-  return params_.recent + params_.layout.slots_per_head * params_.layout.block;
+  const WorkingSetLayout& layout = params_.layout;
+  const std::int64_t most = layout.layer_slots.empty()
+                                ? std::min<std::int64_t>(layout.entries(), layout.layer_limit(0))
+                                : layout.entries();
+  return params_.recent + layout.sinks + static_cast<std::int32_t>(most) * layout.block;
+}
+
+std::int64_t WorkingSet::max_layer_cached(std::int32_t layer) const {
+  const WorkingSetLayout& layout = params_.layout;
+  return std::int64_t{params_.recent + layout.sinks} * layout.geometry.kv_heads +
+         layout.layer_limit(layer) * layout.block;
 }
 
 Position WorkingSet::block_limit(Position position) const {
@@ -89,30 +107,43 @@ void WorkingSet::attend(std::int32_t layer,
                 {MatView<const float>(q.row(t), step, q.cols, q.stride),
                  MatView<float>(out.row(t), step, out.cols, out.stride),
                  positions[static_cast<std::size_t>(t)],
-                 positions[static_cast<std::size_t>(t + step - 1)]},
+                 positions[static_cast<std::size_t>(t + step - 1)],
+                 positions.front() <= sink_end_
+                     ? std::min(params_.layout.sinks, positions[static_cast<std::size_t>(t)])
+                     : sink_end_},
                 pool);
   }
   if (layer == params_.layout.geometry.layers - 1) {
     end_ += static_cast<Position>(rows);
     begin_ = std::max(begin_, end_ - params_.layout.ring_capacity);
+    if (positions.front() <= sink_end_) {
+      sink_end_ = std::max(sink_end_, std::min(params_.layout.sinks, end_));
+    }
   }
 }
 
 void WorkingSet::store(std::int32_t layer, Position position, const float* k, const float* v) {
   const WorkingSetLayout& layout = params_.layout;
   const KvGeometry& geometry = layout.geometry;
-  const std::uint64_t at =
-      static_cast<std::uint64_t>(position % layout.ring_capacity) * geometry.vector_bytes();
+  const auto put =
+      [&](std::uint64_t keys, std::uint64_t values, std::uint64_t at, std::int64_t from) {
+        kernels::store_as(geometry.dtype, k + from, memory_.data() + keys + at, geometry.head_dim);
+        kernels::store_as(
+            geometry.dtype, v + from, memory_.data() + values + at, geometry.head_dim);
+      };
+  const std::uint64_t vector = geometry.vector_bytes();
   for (std::int32_t head = 0; head < geometry.kv_heads; ++head) {
     const std::int64_t from = std::int64_t{head} * geometry.head_dim;
-    kernels::store_as(geometry.dtype,
-                      k + from,
-                      memory_.data() + layout.key_ring_offset(layer, head) + at,
-                      geometry.head_dim);
-    kernels::store_as(geometry.dtype,
-                      v + from,
-                      memory_.data() + layout.value_ring_offset(layer, head) + at,
-                      geometry.head_dim);
+    put(layout.key_ring_offset(layer, head),
+        layout.value_ring_offset(layer, head),
+        static_cast<std::uint64_t>(position % layout.ring_capacity) * vector,
+        from);
+    if (position < layout.sinks) {
+      put(layout.key_sink_offset(layer, head),
+          layout.value_sink_offset(layer, head),
+          static_cast<std::uint64_t>(position) * vector,
+          from);
+    }
   }
 }
 
@@ -127,6 +158,14 @@ void WorkingSet::attend_rows(std::int32_t layer, const Rows& rows, ThreadPool& p
   }
   const std::int64_t group = params_.query_heads / geometry.kv_heads;
   const Position low = ring_low(rows.first);
+  const std::int64_t cached =
+      std::accumulate(block_keys_.begin(), block_keys_.end(), std::int64_t{0}) +
+      std::int64_t{rows.last - low} * geometry.kv_heads;
+  RIFT_CHECK(cached <= max_layer_cached(layer),
+             "the heads of layer {} attend to {} cached positions, their budget holds {}",
+             layer,
+             cached,
+             max_layer_cached(layer));
   // Row t sees the same number of keys in every head of one call: heads whose blocks hold different
   // numbers of real positions (a short last block, an empty entry) go separately.
   for (std::int32_t begin = 0; begin < geometry.kv_heads;) {
@@ -174,6 +213,9 @@ void WorkingSet::kept(std::int32_t layer,
                       Position position,
                       std::vector<KeptRange>& out) const {
   out.clear();
+  if (const Position sinks = std::min(sink_end_, ring_low(position)); sinks > 0) {
+    out.push_back({0, sinks});
+  }
   for (const TableEntry& entry : table_.head(layer, head)) {
     const KeptRange range = entry_range(entry, block_limit(position));
     if (range.begin < range.end) {
@@ -188,15 +230,18 @@ void WorkingSet::kept(std::int32_t layer,
 std::int32_t WorkingSet::add_runs(std::int32_t layer, std::int32_t head, const Rows& rows) {
   const WorkingSetLayout& layout = params_.layout;
   const Position limit = block_limit(rows.first);
-  std::int32_t keys = 0;
+  std::int32_t keys = std::min(rows.sinks, ring_low(rows.first));
+  if (keys > 0) {
+    add_run(layout.key_sink_offset(layer, head), layout.value_sink_offset(layer, head), keys);
+  }
   for (const TableEntry& entry : table_.head(layer, head)) {
     const KeptRange range = entry_range(entry, limit);
     const std::int32_t count = range.end - range.begin;
     if (count == 0) {
       continue;
     }
-    const std::byte* block = memory_.data() + layout.slot_offset(entry.slot);
-    runs_.push_back({block, block + layout.block_bytes() / 2, count});
+    const std::uint64_t slot = layout.slot_offset(entry.slot);
+    add_run(slot, slot + layout.block_bytes() / 2, count);
     keys += count;
   }
   // The ring's window and the rows' own keys, in two pieces where it wraps around.
@@ -213,9 +258,13 @@ void WorkingSet::add_ring_run(std::int32_t layer, std::int32_t head, Position be
   const WorkingSetLayout& layout = params_.layout;
   const std::uint64_t at =
       static_cast<std::uint64_t>(begin % layout.ring_capacity) * layout.geometry.vector_bytes();
-  runs_.push_back({memory_.data() + layout.key_ring_offset(layer, head) + at,
-                   memory_.data() + layout.value_ring_offset(layer, head) + at,
-                   end - begin});
+  add_run(layout.key_ring_offset(layer, head) + at,
+          layout.value_ring_offset(layer, head) + at,
+          end - begin);
+}
+
+void WorkingSet::add_run(std::uint64_t keys, std::uint64_t values, std::int32_t count) {
+  runs_.push_back({memory_.data() + keys, memory_.data() + values, count});
 }
 
 }  // namespace rift::draft_node

@@ -2,6 +2,8 @@
 #include "policy/budget.h"
 
 #include "common/error.h"
+#include "policy/allocation.h"
+#include "policy/sinks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -66,16 +68,57 @@ std::int32_t recent_positions(const PolicySpec& spec, std::int32_t max_context) 
     case Policy::kRiftAda:
       return recent_share(spec.rho, spec.budget);
     case Policy::kStreamingLlm:
+      return std::max(0, spec.budget - kSinks);
     case Policy::kH2o:
       break;
   }
   throw fail(Errc::kUnsupported, "policy {} is not built yet", to_string(spec.policy));
 }
 
+void check_entries(const WorkingSetLayout& layout, std::int64_t per_head) {
+  const std::int64_t heads = std::int64_t{layout.geometry.layers} * layout.geometry.kv_heads;
+  if (per_head > kMaxInt || heads * per_head > kMaxInt) {
+    throw fail(Errc::kOutOfRange,
+               "a block table of {} heads x {} entries: the limit is {} entries",
+               heads,
+               per_head,
+               kMaxInt);
+  }
+}
+
+/// Lets heads or layers have more than slots_per_head where others have less.
+void allocate(Allocation allocation, WorkingSetLayout& layout) {
+  const std::int32_t slots = layout.slots_per_head;
+  switch (allocation) {
+    case Allocation::kUniform:
+      break;
+    case Allocation::kAdaKv: {
+      const std::int64_t floor =
+          std::int64_t{kAdaKvFloor.numerator} * slots / kAdaKvFloor.denominator;
+      const std::int64_t others = layout.geometry.kv_heads - 1;
+      const std::int64_t extra = std::max<std::int64_t>(0, others * (slots - floor));
+      check_entries(layout, slots + extra);
+      layout.extra_entries = static_cast<std::int32_t>(extra);
+      break;
+    }
+    case Allocation::kPyramidKv:
+      if (layout.geometry.layers > 0) {
+        layout.layer_slots = pyramid_kv_counts(layout.geometry.layers,
+                                               slots,
+                                               kPyramidKvBeta,
+                                               std::numeric_limits<std::int32_t>::max());
+        check_entries(layout, layout.layer_slots.front());
+        layout.extra_entries = layout.layer_slots.front() - slots;
+      }
+      break;
+  }
+}
+
 }  // namespace
 
 bool selects(const PolicySpec& spec) {
-  return spec.policy != Policy::kFull && spec.policy != Policy::kSwa;
+  return spec.policy != Policy::kFull && spec.policy != Policy::kSwa &&
+         spec.policy != Policy::kStreamingLlm;
 }
 
 bool refreshes(const PolicySpec& spec) {
@@ -87,6 +130,9 @@ BudgetPlan plan_budget(const PolicySpec& spec, std::int32_t max_context) {
   require(max_context >= 1, "max_context", max_context, "at least 1 position");
   BudgetPlan plan;
   plan.recent = recent_positions(spec, max_context);
+  if (spec.policy == Policy::kStreamingLlm) {
+    plan.sinks = std::min(kSinks, spec.budget);
+  }
   if (selects(spec)) {
     const std::int32_t selected = spec.budget - plan.recent;
     plan.slots_per_head = selected / spec.block;
@@ -127,6 +173,8 @@ WorkingSetLayout plan_layout(const PolicySpec& spec,
   layout.slots_per_head = plan.slots_per_head;
   layout.staging_slots = static_cast<std::int32_t>(staging);
   layout.ring_capacity = static_cast<std::int32_t>(ring);
+  layout.sinks = plan.sinks;
+  allocate(spec.allocation, layout);
   return layout;
 }
 

@@ -8,12 +8,14 @@
 
 namespace rift::policy {
 
-/// How a budget is divided (ARCHITECTURE.md, 4). recent + slots * P + unused == B; for kFull the
-/// recent window is the whole context.
+/// How a budget is divided (ARCHITECTURE.md, 4). sinks + recent + slots * P + unused == B; for
+/// kFull the recent window is the whole context. With an allocation other than kUniform
+/// slots_per_head is the mean over the heads of a layer (kAdaKv) or over the layers (kPyramidKv).
 struct BudgetPlan {
   std::int32_t recent = 0;          // r
   std::int32_t slots_per_head = 0;  // floor(k / P)
   std::int32_t unused = 0;          // what rounding leaves over
+  std::int32_t sinks = 0;           // first positions, kept besides the recent ones
 
   bool operator==(const BudgetPlan&) const = default;
 };
@@ -26,7 +28,9 @@ struct BudgetPlan {
 /// Layout of a session's working set under `spec`.
 /// ring_capacity = recent + max_draft_len + 1; staging_slots = staging_percent of all selected
 /// slots, rounded up, at least one per layer and head where there are slots at all; 0 where the
-/// policy never refreshes (the first working set needs none).
+/// policy never refreshes (the first working set needs none). The slots are as many for every
+/// allocation; kAdaKv lets a head's table have up to what its layer's floors leave, kPyramidKv
+/// gives every layer its share (policy/allocation.h), in blocks and for a prompt of any length.
 /// Errors (thrown): as plan_budget; kOutOfRange when the slots do not fit 31 bits.
 [[nodiscard]] WorkingSetLayout plan_layout(const PolicySpec& spec,
                                            const KvGeometry& geometry,

@@ -4,9 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "kernels/attention.h"
-#include "policy/selection.h"
-#include "policy/snapkv.h"
+#include "score_node/scoring.h"
 
 #include <cstring>
 #include <functional>
@@ -44,7 +42,7 @@ ScoreEngine::ScoreEngine(std::shared_ptr<const model::Weights> weights,
       pool_(options.threads),
       runner_(
           weights_, {.max_batch = options.chunk, .max_logit_rows = 1, .mode = options.mode}, pool_),
-      histories_(weights_->config, options.kv_dtype, options.max_history_bytes) {}
+      histories_(weights_, options.kv_dtype, options.max_history_bytes) {}
 
 HistoryOpened ScoreEngine::run(const OpenHistory& job) {
   HistoryOpened event;
@@ -57,7 +55,12 @@ Ingested ScoreEngine::run(const Ingest& job) {
   event.session = job.session;
   return guarded(std::move(event), [&](Ingested& e) {
     ScoreHistory& history = histories_.at(job.session);
-    history.truncate(job.start);
+    if (history.truncate(job.start) < job.start) {
+      e.size = history.size();
+      e.queries_begin = history.queries_begin();
+      e.history_bytes = history.bytes();
+      return;
+    }
     std::vector<Position> positions(job.tokens.size());
     std::iota(positions.begin(), positions.end(), job.start);
     runner_.forward(job.tokens, positions, history, {}, {});
@@ -74,54 +77,20 @@ Selected ScoreEngine::run(const Select& job) {
     ScoreHistory& history = histories_.at(job.session);
     const std::int32_t heads = history.geometry().kv_heads;
     const std::int64_t count = std::int64_t{history.geometry().layers} * heads;
-    e.heads.resize(static_cast<std::size_t>(count));
     const TimePoint began = Clock::now();
+    const Scoring scoring(weights_->config, history, job);
+    std::vector<BlockScores> scores(static_cast<std::size_t>(count));
     pool_.parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        score_head(history,
-                   job,
-                   static_cast<std::int32_t>(i / heads),
-                   static_cast<std::int32_t>(i % heads),
-                   e.heads[static_cast<std::size_t>(i)]);
+        scores[static_cast<std::size_t>(i)] = scoring.score(static_cast<std::int32_t>(i / heads),
+                                                            static_cast<std::int32_t>(i % heads));
       }
     });
     e.score_ns = nanoseconds_since(began);
     const TimePoint scored = Clock::now();
-    for (HeadSelection& head : e.heads) {
-      head.ranked = policy::top_k_ranked(head.scores, job.slots_per_head);
-    }
+    e.heads = choose_blocks(std::move(scores), heads, job);
     e.select_ns = nanoseconds_since(scored);
   });
-}
-
-void ScoreEngine::score_head(ScoreHistory& history,
-                             const Select& job,
-                             std::int32_t layer,
-                             std::int32_t head,
-                             HeadSelection& out) const {
-  const model::ModelConfig& config = weights_->config;
-  const std::int32_t group = config.query_heads / config.kv_heads;
-  const auto keys = static_cast<std::size_t>(job.tokens);
-  std::vector<float> queries(static_cast<std::size_t>(job.window) *
-                             static_cast<std::size_t>(group) *
-                             static_cast<std::size_t>(config.head_dim));
-  history.copy_queries(layer, head, job.tokens, job.window, queries);
-  std::vector<float> per_head(static_cast<std::size_t>(group) * keys);
-  std::vector<float> scratch(kernels::window_score_scratch(job.window, job.tokens));
-  kernels::window_scores({.q = queries.data(),
-                          .window = job.window,
-                          .group = group,
-                          .head_dim = config.head_dim,
-                          .scale = config.attention_scale,
-                          .dtype = history.geometry().dtype,
-                          .keys = history.keys(layer, head),
-                          .key_count = job.tokens,
-                          .per_head = per_head.data(),
-                          .scratch = scratch.data()});
-  std::vector<float> scores(keys);
-  policy::combine_heads(
-      {per_head.data(), group, job.tokens}, job.window, Pooling::kNone, 1, scores);
-  out.scores = policy::block_scores(scores, job.block, job.tokens - job.recent);
 }
 
 Packed ScoreEngine::run(const Pack& job, std::span<std::byte> buffer) {

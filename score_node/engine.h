@@ -39,12 +39,6 @@ class ScoreEngine {
   [[nodiscard]] const HistoryStore& histories() const { return histories_; }
 
  private:
-  void score_head(ScoreHistory& history,
-                  const Select& job,
-                  std::int32_t layer,
-                  std::int32_t head,
-                  HeadSelection& out) const;
-
   std::shared_ptr<const model::Weights> weights_;
   ThreadPool pool_;
   model::Runner runner_;

@@ -2,6 +2,7 @@
 #include "score_node/history.h"
 
 #include "common/check.h"
+#include "policy/sinks.h"
 
 #include <algorithm>
 
@@ -17,13 +18,44 @@ std::int64_t row_floats(const model::ModelConfig& config) {
   return std::int64_t{config.query_heads} * config.head_dim;
 }
 
+StatisticsSpec statistics_of(Selector selector, const model::ModelConfig& config) {
+  StatisticsSpec spec;
+  if (selector == Selector::kExpectedAttention) {
+    spec.second = StatisticsSpec::Second::kProducts;
+    spec.skip = policy::kSinks;
+  } else if (selector == Selector::kTriAttention) {
+    spec.second = StatisticsSpec::Second::kPairLengths;
+    spec.interleaved_pairs = config.rope_layout == model::RopeLayout::kInterleaved;
+  }
+  return spec;
+}
+
+QueryStatistics::Shape statistics_shape(const model::ModelConfig& config, std::int32_t slack) {
+  return {config.layers, config.query_heads, config.head_dim, slack};
+}
+
+std::size_t norm_count(Selector selector, const model::ModelConfig& config, std::int32_t capacity) {
+  return selector == Selector::kCriticalKv
+             ? static_cast<std::size_t>(config.layers) * static_cast<std::size_t>(config.kv_heads) *
+                   static_cast<std::size_t>(capacity)
+             : 0;
+}
+
 }  // namespace
 
 ScoreHistory::ScoreHistory(const model::ModelConfig& config,
                            DType dtype,
                            std::int32_t capacity,
-                           std::int32_t window)
-    : KvCache(config, dtype, capacity), row_(row_floats(config)) {
+                           std::int32_t window,
+                           Selector selector,
+                           const ValueWorth& worth)
+    : KvCache(config, dtype, capacity),
+      row_(row_floats(config)),
+      selector_(selector),
+      worth_(worth),
+      norms_(norm_count(selector, config, capacity)),
+      statistics_(statistics_shape(config, ring_positions(window, capacity)),
+                  statistics_of(selector, config)) {
   set_window(window);
 }
 
@@ -38,9 +70,49 @@ void ScoreHistory::set_window(std::int32_t window) {
   queries_begin_ = size();
 }
 
-void ScoreHistory::truncate(std::int32_t size) {
-  KvCache::truncate(size);
-  queries_begin_ = std::min(queries_begin_, size);
+std::int32_t ScoreHistory::truncate(std::int32_t size) {
+  const std::int32_t left = statistics_.truncate(std::min(size, KvCache::size()));
+  KvCache::truncate(left);
+  queries_begin_ = std::min(queries_begin_, left);
+  return left;
+}
+
+bool ScoreHistory::serves(Selector selector, std::int32_t window) const {
+  return selector == selector_ &&
+         (!wants_raw_queries() || statistics_.slack() >= ring_positions(window, capacity()));
+}
+
+void ScoreHistory::raw_queries(std::int32_t layer, MatView<const float> q) {
+  statistics_.append(layer, size(), q);
+}
+
+std::span<const float> ScoreHistory::value_norms(std::int32_t layer, std::int32_t head) const {
+  if (norms_.empty()) {
+    return {};
+  }
+  const auto plane = static_cast<std::size_t>(layer * config().kv_heads + head);
+  return std::span(norms_).subspan(plane * static_cast<std::size_t>(capacity()),
+                                   static_cast<std::size_t>(size()));
+}
+
+void ScoreHistory::store_norms(std::int32_t layer,
+                               Position first,
+                               MatView<const float> v,
+                               ThreadPool& pool) {
+  const auto heads = static_cast<std::size_t>(config().kv_heads);
+  const auto rows = static_cast<std::size_t>(v.rows);
+  batch_norms_.resize(std::max(batch_norms_.size(), heads * rows));
+  const MatView<float> norms(batch_norms_.data(), config().kv_heads, v.rows);
+  worth_.projection->norms(
+      worth_.weights->layers[static_cast<std::size_t>(layer)].o, v, norms, pool);
+  for (std::size_t head = 0; head < heads; ++head) {
+    const std::size_t plane = static_cast<std::size_t>(layer) * heads + head;
+    std::copy_n(
+        batch_norms_.data() + head * rows,
+        rows,
+        norms_.begin() + static_cast<std::ptrdiff_t>(plane * static_cast<std::size_t>(capacity()) +
+                                                     static_cast<std::size_t>(first)));
+  }
 }
 
 std::size_t ScoreHistory::query_offset(std::int32_t layer, Position position) const {
@@ -57,6 +129,9 @@ void ScoreHistory::attend(std::int32_t layer,
                           MatView<float> out,
                           ThreadPool& pool) {
   KvCache::attend(layer, positions, q, k, v, out, pool);
+  if (!norms_.empty()) {
+    store_norms(layer, positions.front(), v, pool);
+  }
   for (std::int64_t t = std::max<std::int64_t>(0, q.rows - ring_); t < q.rows; ++t) {
     const auto row = q.row_span(t);
     std::copy(row.begin(),
@@ -92,17 +167,21 @@ void ScoreHistory::copy_queries(std::int32_t layer,
 }
 
 std::uint64_t ScoreHistory::capacity_bytes() const {
-  return geometry().bytes_per_position() * static_cast<std::uint64_t>(capacity()) + query_bytes();
+  return geometry().bytes_per_position() * static_cast<std::uint64_t>(capacity()) + extra_bytes();
 }
 
 std::uint64_t ScoreHistory::capacity_bytes(const model::ModelConfig& config,
                                            DType dtype,
                                            std::int32_t capacity,
-                                           std::int32_t window) {
+                                           std::int32_t window,
+                                           Selector selector) {
   const KvGeometry geometry{config.layers, config.kv_heads, config.head_dim, dtype};
   const auto ring = static_cast<std::uint64_t>(ring_positions(window, capacity));
   return geometry.bytes_per_position() * static_cast<std::uint64_t>(capacity) +
-         ring * static_cast<std::uint64_t>(row_floats(config) * config.layers) * sizeof(float);
+         ring * static_cast<std::uint64_t>(row_floats(config) * config.layers) * sizeof(float) +
+         norm_count(selector, config, capacity) * sizeof(float) +
+         QueryStatistics::bytes(statistics_shape(config, ring_positions(window, capacity)),
+                                statistics_of(selector, config));
 }
 
 }  // namespace rift::score_node

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "common/policy_spec.h"
 #include "model/kv_cache.h"
+#include "model/weights.h"
+#include "score_node/query_statistics.h"
+#include "score_node/value_projection.h"
 
 #include <cstdint>
 #include <span>
@@ -9,10 +13,17 @@
 
 namespace rift::score_node {
 
-/// Full KV history of one session, and the newest queries of every layer, which the scores are
-/// computed with. Keeps `kQuerySlack` more queries than the observation window, so that a history
-/// that is a few tokens ahead can still be scored as it was before them.
-/// Thread: one at a time.
+/// How the model's weights say what a value is worth. Thread: one at a time.
+struct ValueWorth {
+  const model::Weights* weights = nullptr;
+  ValueProjection* projection = nullptr;
+};
+
+/// Full KV history of one session, and what its selector scores with besides: the newest queries of
+/// every layer, norms of projected values (CriticalKV), statistics of queries before RoPE (Expected
+/// Attention, TriAttention). Keeps `kQuerySlack` more queries than the observation window, so that
+/// a history that is a few tokens ahead can still be scored as it was before them. Thread: one at a
+/// time.
 class ScoreHistory final : public model::KvCache {
  public:
   static constexpr std::int32_t kQuerySlack = 64;
@@ -20,7 +31,9 @@ class ScoreHistory final : public model::KvCache {
   ScoreHistory(const model::ModelConfig& config,
                DType dtype,
                std::int32_t capacity,
-               std::int32_t window);
+               std::int32_t window,
+               Selector selector,
+               const ValueWorth& worth);
 
   /// Stores the queries of the rows besides keys and values; see AttentionBackend.
   void attend(std::int32_t layer,
@@ -31,8 +44,15 @@ class ScoreHistory final : public model::KvCache {
               MatView<float> out,
               ThreadPool& pool) override;
 
-  /// Forgets positions from `size` on. Queries before it stay as far as they are still held.
-  void truncate(std::int32_t size);
+  [[nodiscard]] bool wants_raw_queries() const override {
+    return statistics_.spec().second != StatisticsSpec::Second::kNone;
+  }
+  void raw_queries(std::int32_t layer, MatView<const float> q) override;
+
+  /// Forgets positions from `size` on. Queries before it stay as far as they are still held. Where
+  /// the statistics of the queries cannot be cut there (QueryStatistics), everything is forgotten.
+  /// Returns how many positions are left.
+  std::int32_t truncate(std::int32_t size);
   /// Takes another observation window; all queries are forgotten.
   void set_window(std::int32_t window);
 
@@ -46,23 +66,38 @@ class ScoreHistory final : public model::KvCache {
                     std::int32_t window,
                     std::span<float> out) const;
 
-  /// Bytes of the positions and queries stored.
-  [[nodiscard]] std::uint64_t bytes() const { return KvCache::bytes() + query_bytes(); }
+  /// Whether it has gathered what a session with this selector and window needs.
+  [[nodiscard]] bool serves(Selector selector, std::int32_t window) const;
+  /// Norms [size()] of the projected values of one KV head; empty unless the selector wants them.
+  [[nodiscard]] std::span<const float> value_norms(std::int32_t layer, std::int32_t head) const;
+  [[nodiscard]] const QueryStatistics& statistics() const { return statistics_; }
+
+  /// Bytes of the positions stored, and of what the selector needs.
+  [[nodiscard]] std::uint64_t bytes() const { return KvCache::bytes() + extra_bytes(); }
   /// Bytes when it is full.
   [[nodiscard]] std::uint64_t capacity_bytes() const;
   [[nodiscard]] static std::uint64_t capacity_bytes(const model::ModelConfig& config,
                                                     DType dtype,
                                                     std::int32_t capacity,
-                                                    std::int32_t window);
+                                                    std::int32_t window,
+                                                    Selector selector);
 
  private:
-  [[nodiscard]] std::uint64_t query_bytes() const { return queries_.size() * sizeof(float); }
+  [[nodiscard]] std::uint64_t extra_bytes() const {
+    return (queries_.size() + norms_.size()) * sizeof(float) + statistics_.bytes();
+  }
+  void store_norms(std::int32_t layer, Position first, MatView<const float> v, ThreadPool& pool);
   [[nodiscard]] std::size_t query_offset(std::int32_t layer, Position position) const;
 
   std::int64_t row_;            // H D
   std::int32_t ring_ = 0;       // positions in the ring
   std::vector<float> queries_;  // [L, ring, H, D]; position p at p mod ring
   Position queries_begin_ = 0;
+  Selector selector_;
+  ValueWorth worth_;
+  std::vector<float> norms_;        // [L, G, capacity], of the selector that wants them
+  std::vector<float> batch_norms_;  // [G, T]
+  QueryStatistics statistics_;
 };
 
 }  // namespace rift::score_node

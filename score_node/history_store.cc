@@ -5,11 +5,20 @@
 #include "common/error.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rift::score_node {
 
-HistoryStore::HistoryStore(const model::ModelConfig& config, DType dtype, std::uint64_t max_bytes)
-    : config_(config), dtype_(dtype), max_bytes_(max_bytes) {}
+HistoryStore::HistoryStore(std::shared_ptr<const model::Weights> weights,
+                           DType dtype,
+                           std::uint64_t max_bytes)
+    : weights_(std::move(weights)),
+      projection_({weights_->config.query_heads,
+                   weights_->config.kv_heads,
+                   weights_->config.head_dim,
+                   weights_->config.hidden}),
+      dtype_(dtype),
+      max_bytes_(max_bytes) {}
 
 std::uint64_t HistoryStore::used_bytes() const {
   std::uint64_t bytes = 0;
@@ -49,7 +58,9 @@ std::unique_ptr<ScoreHistory> HistoryStore::take_over(const OpenHistory& job,
     const auto common = static_cast<std::int32_t>(theirs - job.tokens.begin());
     const std::int32_t useful =
         std::min(common, static_cast<std::int32_t>(job.tokens.size()) - job.window);
-    if (useful > reused && it->history->capacity() >= job.capacity) {
+    const ScoreHistory& history = *it->history;
+    if (useful > reused && history.capacity() >= job.capacity &&
+        history.serves(job.selector, job.window) && useful >= history.statistics().begin()) {
       reused = useful;
       best = it;
     }
@@ -59,14 +70,14 @@ std::unique_ptr<ScoreHistory> HistoryStore::take_over(const OpenHistory& job,
   }
   std::unique_ptr<ScoreHistory> history = std::move(best->history);
   cached_.erase(best);
-  history->truncate(reused);
+  reused = history->truncate(reused);
   history->set_window(job.window);
   return history;
 }
 
 std::unique_ptr<ScoreHistory> HistoryStore::create(const OpenHistory& job) {
-  const std::uint64_t needed =
-      ScoreHistory::capacity_bytes(config_, dtype_, job.capacity, job.window);
+  const std::uint64_t needed = ScoreHistory::capacity_bytes(
+      weights_->config, dtype_, job.capacity, job.window, job.selector);
   while (!cached_.empty() && used_bytes() + needed > max_bytes_) {
     cached_.pop_back();
   }
@@ -80,7 +91,12 @@ std::unique_ptr<ScoreHistory> HistoryStore::create(const OpenHistory& job) {
                used,
                max_bytes_);
   }
-  return std::make_unique<ScoreHistory>(config_, dtype_, job.capacity, job.window);
+  return std::make_unique<ScoreHistory>(weights_->config,
+                                        dtype_,
+                                        job.capacity,
+                                        job.window,
+                                        job.selector,
+                                        ValueWorth{weights_.get(), &projection_});
 }
 
 void HistoryStore::release(const ReleaseHistory& job) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "model/config.h"
+#include "model/weights.h"
 #include "score_node/core/types.h"
 #include "score_node/history.h"
 
@@ -19,7 +19,7 @@ namespace rift::score_node {
 /// hold when full. Thread: one at a time.
 class HistoryStore {
  public:
-  HistoryStore(const model::ModelConfig& config, DType dtype, std::uint64_t max_bytes);
+  HistoryStore(std::shared_ptr<const model::Weights> weights, DType dtype, std::uint64_t max_bytes);
 
   /// Opens a history for job.capacity positions and returns how many of job.tokens it holds.
   /// Errors (thrown): kResourceExhausted with the arithmetic.
@@ -41,7 +41,8 @@ class HistoryStore {
   std::unique_ptr<ScoreHistory> take_over(const OpenHistory& job, std::int32_t& reused);
   std::unique_ptr<ScoreHistory> create(const OpenHistory& job);
 
-  model::ModelConfig config_;
+  std::shared_ptr<const model::Weights> weights_;
+  ValueProjection projection_;
   DType dtype_;
   std::uint64_t max_bytes_;
   std::map<SessionRef, std::unique_ptr<ScoreHistory>> open_;

@@ -19,11 +19,11 @@ constexpr std::size_t kFree = static_cast<std::size_t>(-1);
 BlockTable::BlockTable(const WorkingSetLayout& layout) : layout_(layout) {
   entries_.resize(static_cast<std::size_t>(layout.geometry.layers) *
                   static_cast<std::size_t>(layout.geometry.kv_heads) *
-                  static_cast<std::size_t>(layout.slots_per_head));
+                  static_cast<std::size_t>(layout.entries()));
 }
 
 std::span<const TableEntry> BlockTable::head(std::int32_t layer, std::int32_t head) const {
-  const auto count = static_cast<std::size_t>(layout_.slots_per_head);
+  const auto count = static_cast<std::size_t>(layout_.entries());
   const auto index = static_cast<std::size_t>(layer * layout_.geometry.kv_heads + head);
   return std::span<const TableEntry>(entries_).subspan(index * count, count);
 }
@@ -60,6 +60,9 @@ Status BlockTable::apply(std::span<const TableUpdate> updates, std::int32_t limi
   if (Status status = check_blocks(entries, indices); !status) {
     return status;
   }
+  if (Status status = check_budget(entries); !status) {
+    return status;
+  }
   entries_ = std::move(entries);
   return {};
 }
@@ -67,7 +70,7 @@ Status BlockTable::apply(std::span<const TableUpdate> updates, std::int32_t limi
 Result<std::size_t> BlockTable::index_of(const TableUpdate& update, std::int32_t limit) const {
   const KvGeometry& geometry = layout_.geometry;
   if (update.layer >= geometry.layers || update.head >= geometry.kv_heads ||
-      update.entry >= static_cast<std::uint32_t>(layout_.slots_per_head)) {
+      update.entry >= static_cast<std::uint32_t>(layout_.entries())) {
     return fail(Errc::kOutOfRange,
                 "table update names layer {} head {} entry {}: the table is [{}, {}, {}]",
                 update.layer,
@@ -75,7 +78,7 @@ Result<std::size_t> BlockTable::index_of(const TableUpdate& update, std::int32_t
                 update.entry,
                 geometry.layers,
                 geometry.kv_heads,
-                layout_.slots_per_head);
+                layout_.entries());
   }
   if (update.slot >= layout_.slot_count() || update.count > layout_.block) {
     return fail(Errc::kOutOfRange,
@@ -97,7 +100,7 @@ Result<std::size_t> BlockTable::index_of(const TableUpdate& update, std::int32_t
   }
   return (static_cast<std::size_t>(update.layer) * static_cast<std::size_t>(geometry.kv_heads) +
           update.head) *
-             static_cast<std::size_t>(layout_.slots_per_head) +
+             static_cast<std::size_t>(layout_.entries()) +
          update.entry;
 }
 
@@ -134,7 +137,7 @@ Status BlockTable::check_slots(std::span<const TableUpdate> updates,
 
 Status BlockTable::check_blocks(const std::vector<TableEntry>& entries,
                                 std::span<const std::size_t> indices) const {
-  const auto per_head = static_cast<std::size_t>(layout_.slots_per_head);
+  const auto per_head = static_cast<std::size_t>(layout_.entries());
   std::vector<std::size_t> heads;
   heads.reserve(indices.size());
   for (const std::size_t index : indices) {
@@ -159,6 +162,42 @@ Status BlockTable::check_blocks(const std::vector<TableEntry>& entries,
                   head / heads_per_layer,
                   head % heads_per_layer,
                   *twice);
+    }
+  }
+  return {};
+}
+
+Status BlockTable::check_budget(const std::vector<TableEntry>& entries) const {
+  if (layout_.extra_entries == 0) {
+    return {};  // the table has no room for more
+  }
+  const std::int32_t heads = layout_.geometry.kv_heads;
+  auto entry = entries.begin();
+  for (std::int32_t layer = 0; layer < layout_.geometry.layers; ++layer) {
+    std::int64_t of_layer = 0;
+    for (std::int32_t head = 0; head < heads; ++head) {
+      const auto end = entry + layout_.entries();
+      const std::int64_t of_head =
+          std::count_if(entry, end, [](const TableEntry& e) { return e.count > 0; });
+      entry = end;
+      of_layer += of_head;
+      if (of_head > layout_.head_limit(layer)) {
+        return fail(Errc::kOutOfRange,
+                    "table update makes layer {} head {} attend to {} blocks: its budget is {}",
+                    layer,
+                    head,
+                    of_head,
+                    layout_.head_limit(layer));
+      }
+    }
+    if (of_layer > layout_.layer_limit(layer)) {
+      return fail(Errc::kOutOfRange,
+                  "table update makes the {} heads of layer {} attend to {} blocks: their budget "
+                  "is {}",
+                  heads,
+                  layer,
+                  of_layer,
+                  layout_.layer_limit(layer));
     }
   }
   return {};

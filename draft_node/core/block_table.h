@@ -20,7 +20,7 @@ struct TableEntry {
   bool operator==(const TableEntry&) const = default;
 };
 
-/// Active table [L, G, slots_per_head]: the slots that queries read. Slots that it does not name
+/// Active table [L, G, entries]: the slots that queries read. Slots that it does not name
 /// may be written to by the score node at any time. Value type.
 class BlockTable {
  public:
@@ -33,8 +33,9 @@ class BlockTable {
 
   /// Applies one wave, all or nothing. `limit` is the end of the candidates, covered_tokens - r: no
   /// block reaches past it. Updates come from a peer: an index out of range, an entry or a slot
-  /// named twice, a slot that the active table names at another entry, or a block that a head would
-  /// attend to twice is kOutOfRange or kInvalidArgument, and the table stays as it was.
+  /// named twice, a slot that the active table names at another entry, a block that a head would
+  /// attend to twice, or more blocks than a head's or a layer's budget is kOutOfRange or
+  /// kInvalidArgument, and the table stays as it was.
   /// Cost: a copy of the table.
   [[nodiscard]] Status apply(std::span<const transport::TableUpdate> updates, std::int32_t limit);
 
@@ -45,9 +46,11 @@ class BlockTable {
                                    std::span<const std::size_t> indices) const;
   [[nodiscard]] Status check_blocks(const std::vector<TableEntry>& entries,
                                     std::span<const std::size_t> indices) const;
+  /// Blocks of every head and layer against the layout's limits.
+  [[nodiscard]] Status check_budget(const std::vector<TableEntry>& entries) const;
 
   WorkingSetLayout layout_;
-  std::vector<TableEntry> entries_;  // [L, G, slots_per_head]
+  std::vector<TableEntry> entries_;  // [L, G, entries]
 };
 
 }  // namespace rift::draft_node

@@ -117,6 +117,8 @@ void DraftCore::start_prefill(Session& session) {
   PrefillJob job;
   job.id = session.active->id;
   job.start = session.history() - count;
+  job.sinks.assign(session.tokens.begin(),
+                   session.tokens.begin() + std::min(session.layout.sinks, job.start));
   job.tokens.assign(session.tokens.begin() + job.start, session.tokens.begin() + session.history());
   session.work = Work::kPrefill;
   session.work_committed = session.history();

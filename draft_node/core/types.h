@@ -38,9 +38,10 @@ struct OpenWorkingSet {
   bool signals = false;          // DraftDone tells entropy and drift
 };
 
-/// Runs tokens [start, start + tokens.size()) with nothing before `start` in sight.
+/// Runs tokens [start, start + tokens.size()) with nothing before `start` in sight but the sinks.
 struct PrefillJob {
   WorkingSetId id{};
+  std::vector<TokenId> sinks;  // tokens [0, sinks.size()), before `start`
   Position start = 0;
   std::vector<TokenId> tokens;
 };

@@ -12,14 +12,14 @@ std::size_t cast(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 BlockMirror::BlockMirror(const WorkingSetLayout& layout)
     : layout_(layout),
-      entries_(cast(std::int64_t{layout.geometry.layers} * layout.geometry.kv_heads *
-                    layout.slots_per_head)),
+      entries_(
+          cast(std::int64_t{layout.geometry.layers} * layout.geometry.kv_heads * layout.entries())),
       used_(layout.slot_count()) {}
 
 std::span<const BlockMirror::Entry> BlockMirror::head(std::int32_t layer, std::int32_t head) const {
   const std::int64_t first =
-      (std::int64_t{layer} * layout_.geometry.kv_heads + head) * layout_.slots_per_head;
-  return std::span(entries_).subspan(cast(first), cast(layout_.slots_per_head));
+      (std::int64_t{layer} * layout_.geometry.kv_heads + head) * layout_.entries();
+  return std::span(entries_).subspan(cast(first), cast(layout_.entries()));
 }
 
 std::vector<std::uint32_t> BlockMirror::free_slots() const {
@@ -34,7 +34,7 @@ std::vector<std::uint32_t> BlockMirror::free_slots() const {
 
 std::size_t BlockMirror::index(const transport::TableUpdate& update) const {
   const std::int64_t head = std::int64_t{update.layer} * layout_.geometry.kv_heads + update.head;
-  return cast(head * layout_.slots_per_head + update.entry);
+  return cast(head * layout_.entries() + update.entry);
 }
 
 void BlockMirror::reserve(std::span<const transport::TableUpdate> updates) {

@@ -11,7 +11,7 @@
 
 namespace rift::score_node {
 
-/// What the score node knows of the draft's block table [L, G, slots_per_head], and of the slots
+/// What the score node knows of the draft's block table [L, G, entries], and of the slots
 /// that writes are under way to. Value type.
 class BlockMirror {
  public:
@@ -41,7 +41,7 @@ class BlockMirror {
   [[nodiscard]] std::size_t index(const transport::TableUpdate& update) const;
 
   WorkingSetLayout layout_;
-  std::vector<Entry> entries_;  // [L, G, slots_per_head]
+  std::vector<Entry> entries_;  // [L, G, entries]
   std::vector<bool> used_;      // [slot_count]: named by the table or by a wave under way
 };
 

@@ -26,6 +26,16 @@ Status check_geometry(const KvGeometry& got, const KvGeometry& want) {
               text(want));
 }
 
+/// Whether the block table is what the policy's allocation makes of the slots.
+bool fits_allocation(const transport::ScoreOpen& open) {
+  const WorkingSetLayout& layout = open.layout;
+  // Draft lengths and staging are the draft node's affair.
+  const WorkingSetLayout planned =
+      policy::plan_layout(open.policy, layout.geometry, open.max_context, 0);
+  return layout.sinks == planned.sinks && layout.extra_entries == planned.extra_entries &&
+         layout.layer_slots == planned.layer_slots;
+}
+
 Status check_layout(const transport::ScoreOpen& open,
                     const policy::BudgetPlan& plan,
                     const OpenLimits& limits) {
@@ -43,6 +53,15 @@ Status check_layout(const transport::ScoreOpen& open,
                 plan.slots_per_head,
                 plan.recent);
   }
+  if (!fits_allocation(open)) {
+    return fail(Errc::kMismatch,
+                "layout with {} sinks and {} extra entries a head does not fit policy {} with "
+                "allocation {}",
+                layout.sinks,
+                layout.extra_entries,
+                to_string(open.policy.policy),
+                to_string(open.policy.allocation));
+  }
   if (policy::refreshes(open.policy) && plan.slots_per_head > 0 && layout.staging_slots == 0) {
     return fail(Errc::kInvalidArgument,
                 "policy {} needs at least one staging slot to refresh through",
@@ -50,7 +69,8 @@ Status check_layout(const transport::ScoreOpen& open,
   }
   const std::int64_t heads = std::int64_t{layout.geometry.layers} * layout.geometry.kv_heads;
   const std::int64_t slots = heads * layout.slots_per_head + layout.staging_slots;
-  if (slots > kMaxSlots || layout.block > std::numeric_limits<std::uint16_t>::max()) {
+  if (slots > kMaxSlots || heads * layout.entries() > kMaxSlots ||
+      layout.block > std::numeric_limits<std::uint16_t>::max()) {
     return fail(Errc::kOutOfRange,
                 "{} slots of {} positions: at most {} of {}",
                 slots,
@@ -91,17 +111,16 @@ Status check_open(const transport::ScoreOpen& open, const OpenLimits& limits) {
                 open.tokens.size(),
                 open.max_context);
   }
-  policy::BudgetPlan plan;
-  try {
-    plan = policy::plan_budget(open.policy, open.max_context);
-  } catch (const Error& error) {
-    return error;
-  }
   if (Status status = check_geometry(open.layout.geometry, limits.geometry); !status.ok()) {
     return status;
   }
-  if (Status status = check_layout(open, plan, limits); !status.ok()) {
-    return status;
+  try {
+    const policy::BudgetPlan plan = policy::plan_budget(open.policy, open.max_context);
+    if (Status status = check_layout(open, plan, limits); !status.ok()) {
+      return status;
+    }
+  } catch (const Error& error) {  // what the policy says comes from a peer
+    return error;
   }
   return check_tokens(open.tokens, limits.vocab);
 }

@@ -22,8 +22,13 @@ float comparable(float score) {
 /// One head's part of a plan.
 class HeadPlan {
  public:
-  HeadPlan(std::span<const BlockMirror::Entry> entries, const HeadSelection& selection)
-      : entries_(entries), selection_(selection), taken_(entries.size()) {
+  HeadPlan(std::span<const BlockMirror::Entry> entries,
+           const HeadSelection& selection,
+           bool residents_first)
+      : entries_(entries),
+        selection_(selection),
+        residents_first_(residents_first),
+        taken_(entries.size()) {
     for (std::uint32_t e = 0; e < entries.size(); ++e) {
       if (entries[e].count > 0) {
         resident_.emplace(entries[e].block, e);
@@ -76,7 +81,7 @@ class HeadPlan {
                                             : -std::numeric_limits<float>::infinity();
   }
 
-  /// Entries that a new block may take: empty ones, then the least valuable residents.
+  /// Entries that a new block may take: empty ones and residents, the least valuable first.
   [[nodiscard]] std::vector<std::uint32_t> vacant_entries() const {
     std::vector<std::uint32_t> vacant;
     for (std::uint32_t e = 0; e < entries_.size(); ++e) {
@@ -88,7 +93,7 @@ class HeadPlan {
       const bool full_a = entries_[a].count > 0;
       const bool full_b = entries_[b].count > 0;
       if (!full_a || !full_b) {
-        return !full_a && full_b;
+        return full_a != full_b && full_a == residents_first_;
       }
       return score(entries_[a].block) < score(entries_[b].block);
     });
@@ -97,9 +102,54 @@ class HeadPlan {
 
   std::span<const BlockMirror::Entry> entries_;
   const HeadSelection& selection_;
+  bool residents_first_;
   std::vector<bool> taken_;                          // entries whose block stays or is renewed
   std::map<std::uint32_t, std::uint32_t> resident_;  // block -> entry
 };
+
+/// Every block that makes a head hold more takes with it one that another head of the layer holds
+/// no longer: the most valuable gains with the least valuable losses.
+void tie_gains_to_losses(const BlockMirror& mirror,
+                         std::span<const HeadSelection> selection,
+                         std::int32_t heads,
+                         RefreshPlan& plan) {
+  const auto value = [&](const TableUpdate& clear) {
+    const std::vector<float>& scores =
+        selection[static_cast<std::size_t>(clear.layer * heads + clear.head)].scores;
+    return clear.block < scores.size() ? comparable(scores[clear.block])
+                                       : -std::numeric_limits<float>::infinity();
+  };
+  std::map<std::uint16_t, std::vector<TableUpdate>> losses;  // of a layer, most valuable first
+  for (const TableUpdate& clear : plan.clears) {
+    losses[clear.layer].push_back(clear);
+  }
+  for (auto& [layer, clears] : losses) {
+    std::stable_sort(clears.begin(), clears.end(), [&](const auto& a, const auto& b) {
+      return value(a) > value(b);
+    });
+  }
+  std::vector<Placement*> gains;
+  for (Placement& placement : plan.placements) {
+    const TableUpdate& u = placement.update;
+    if (mirror.head(u.layer, u.head)[u.entry].count == 0) {
+      gains.push_back(&placement);
+    }
+  }
+  std::stable_sort(gains.begin(), gains.end(), [](const Placement* a, const Placement* b) {
+    return a->score > b->score;
+  });
+  for (Placement* gain : gains) {
+    std::vector<TableUpdate>& clears = losses[gain->update.layer];
+    if (!clears.empty()) {
+      gain->instead_of = clears.back();
+      clears.pop_back();
+    }
+  }
+  plan.clears.clear();
+  for (const auto& [layer, clears] : losses) {
+    plan.clears.insert(plan.clears.end(), clears.begin(), clears.end());
+  }
+}
 
 }  // namespace
 
@@ -113,8 +163,13 @@ RefreshPlan plan_refresh(const WorkingSetLayout& layout,
     TableUpdate where;
     where.layer = static_cast<std::uint16_t>(i / heads);
     where.head = static_cast<std::uint16_t>(i % heads);
-    HeadPlan(mirror.head(i / heads, i % heads), selection[static_cast<std::size_t>(i)])
+    HeadPlan(mirror.head(i / heads, i % heads),
+             selection[static_cast<std::size_t>(i)],
+             layout.shares_heads())
         .place(layout, limit, where, plan);
+  }
+  if (layout.shares_heads()) {
+    tie_gains_to_losses(mirror, selection, heads, plan);
   }
   std::sort(plan.placements.begin(), plan.placements.end(), [](const auto& a, const auto& b) {
     const auto place = [](const TableUpdate& u) { return std::tie(u.layer, u.head, u.block); };
@@ -134,6 +189,11 @@ std::vector<TableUpdate> next_wave(RefreshPlan& plan, std::span<const std::uint3
   });
   for (std::size_t i = 0; i < count; ++i) {
     updates[i].slot = free_slots[i];
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (plan.placements[i].instead_of) {
+      updates.push_back(*plan.placements[i].instead_of);
+    }
   }
   plan.placements.erase(plan.placements.begin(),
                         plan.placements.begin() + static_cast<std::ptrdiff_t>(count));

@@ -7,6 +7,7 @@
 #include "transport/messages.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace rift::score_node {
 struct Placement {
   transport::TableUpdate update;  // its slot is assigned by next_wave
   float score = 0.0F;
+  /// Entry of another head that goes in the same wave, so that the layer's budget holds.
+  std::optional<transport::TableUpdate> instead_of{};
 
   bool operator==(const Placement&) const = default;
 };
@@ -30,7 +33,9 @@ struct RefreshPlan {
 
 /// The difference between what the draft node holds and `selection` [L, G] of the candidates
 /// [0, limit). Blocks held with the same count stay where they are. A new block takes its own older
-/// version's entry, else an empty one, else that of the least valuable resident of its head.
+/// version's entry, else an empty one, else that of the least valuable resident of its head; where
+/// the heads of a layer share their budget, that resident's entry before an empty one, and what a
+/// head gains is tied to what another one gives up, so that no wave exceeds the budget.
 /// Pure. Source: ARCHITECTURE.md, 4.
 [[nodiscard]] RefreshPlan plan_refresh(const WorkingSetLayout& layout,
                                        const BlockMirror& mirror,
@@ -38,8 +43,8 @@ struct RefreshPlan {
                                        std::int32_t limit);
 
 /// Takes as many of the most valuable placements from `plan` as there are free slots, and gives
-/// them slots in the order of layer, head and block, so that neighbours lie together. The entries
-/// to clear go with the last placements.
+/// them slots in the order of layer, head and block, so that neighbours lie together. Entries that
+/// no placement replaces are cleared with the last ones.
 [[nodiscard]] std::vector<transport::TableUpdate> next_wave(
     RefreshPlan& plan, std::span<const std::uint32_t> free_slots);
 

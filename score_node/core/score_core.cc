@@ -92,8 +92,11 @@ void ScoreCore::on_message(PeerId peer, transport::ScoreOpen& open) {
   session.job_limit = session.size();
   session.queued = transport::RefreshRequest{id, Epoch{0}, session.size()};
   session.queued_at = now_;
-  actions_.emplace_back(
-      OpenHistory{ref, session.tokens, session.open.max_context, session.open.policy.window});
+  actions_.emplace_back(OpenHistory{ref,
+                                    session.tokens,
+                                    session.open.max_context,
+                                    session.open.policy.window,
+                                    session.open.policy.selector});
 }
 
 void ScoreCore::on_message(Session& session, const transport::Commit& commit) {
@@ -335,7 +338,12 @@ void ScoreCore::score(Session& session) {
                                session.plan.recent,
                                session.window(refresh.tokens),
                                session.open.layout.block,
-                               session.plan.slots_per_head});
+                               session.plan.slots_per_head,
+                               session.open.layout.layer_slots,
+                               session.open.policy.selector,
+                               session.open.policy.allocation,
+                               session.open.policy.pooling,
+                               session.open.policy.pool_width});
 }
 
 void ScoreCore::on(Selected& event) {
@@ -371,7 +379,9 @@ void ScoreCore::start_wave(Session& session) {
   session.mirror.reserve(refresh.updates);
   RingRange ring;
   if (refresh.epoch == Epoch{0}) {
-    ring = {std::max(0, refresh.tokens - session.plan.recent), refresh.tokens};
+    ring = {std::max(0, refresh.tokens - session.plan.recent),
+            refresh.tokens,
+            std::min(session.open.layout.sinks, refresh.tokens)};
   }
   std::vector<Batch> batches = plan_transfer(session.open.layout,
                                              session.open.arena_offset,

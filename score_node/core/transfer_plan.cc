@@ -64,23 +64,44 @@ void append_block(const WorkingSetLayout& layout,
   batcher.append(copy, remote + layout.block_bytes() / 2);
 }
 
-/// Position p lies at p mod ring_capacity: a range is cut where it wraps and where a chunk is full.
-void append_ring(const WorkingSetLayout& layout,
-                 std::uint64_t ring_offset,
-                 const RingRange& ring,
-                 Copy copy,
-                 Batcher& batcher) {
-  const std::uint64_t vector_bytes = layout.geometry.vector_bytes();
-  for (Position p = ring.begin; p < ring.end;) {
-    const std::int32_t index = p % layout.ring_capacity;
+/// Positions [begin, end) of a plane at `offset` where p lies at p mod `capacity`: the range is cut
+/// where it wraps and where a chunk is full.
+void append_range(std::uint64_t offset,
+                  std::int32_t capacity,
+                  Position begin,
+                  Position end,
+                  std::uint64_t vector_bytes,
+                  Copy copy,
+                  Batcher& batcher) {
+  for (Position p = begin; p < end;) {
+    const std::int32_t index = p % capacity;
     copy.first = p;
-    copy.count =
-        std::min({ring.end - p, layout.ring_capacity - index, batcher.vectors_per_chunk()});
+    copy.count = std::min({end - p, capacity - index, batcher.vectors_per_chunk()});
     copy.padded = copy.count;
     batcher.make_room(static_cast<std::uint64_t>(copy.count) * vector_bytes);
-    batcher.append(copy, ring_offset + static_cast<std::uint64_t>(index) * vector_bytes);
+    batcher.append(copy, offset + static_cast<std::uint64_t>(index) * vector_bytes);
     p += copy.count;
   }
+}
+
+/// Keys or values of one head: its sinks and its part of the ring.
+void append_ring(const WorkingSetLayout& layout,
+                 std::uint64_t arena_offset,
+                 const RingRange& ring,
+                 const Copy& copy,
+                 Batcher& batcher) {
+  const std::uint64_t plane =
+      arena_offset + (copy.values ? layout.value_sink_offset(copy.layer, copy.head)
+                                  : layout.key_sink_offset(copy.layer, copy.head));
+  const std::uint64_t vector_bytes = layout.geometry.vector_bytes();
+  append_range(plane, layout.sinks, 0, ring.sinks, vector_bytes, copy, batcher);
+  append_range(plane + static_cast<std::uint64_t>(layout.sinks) * vector_bytes,
+               layout.ring_capacity,
+               ring.begin,
+               ring.end,
+               vector_bytes,
+               copy,
+               batcher);
 }
 
 }  // namespace
@@ -96,10 +117,9 @@ std::vector<Batch> plan_transfer(const WorkingSetLayout& layout,
       Copy copy;
       copy.layer = layer;
       copy.head = head;
-      append_ring(layout, arena_offset + layout.key_ring_offset(layer, head), ring, copy, batcher);
+      append_ring(layout, arena_offset, ring, copy, batcher);
       copy.values = true;
-      append_ring(
-          layout, arena_offset + layout.value_ring_offset(layer, head), ring, copy, batcher);
+      append_ring(layout, arena_offset, ring, copy, batcher);
     }
   }
   std::vector<TableUpdate> blocks;

@@ -19,10 +19,11 @@ struct Batch {
   std::uint64_t bytes = 0;
 };
 
-/// Positions of the ring to fill.
+/// Positions to fill outside the slots.
 struct RingRange {
-  Position begin = 0;
+  Position begin = 0;  // of the ring
   Position end = 0;
+  std::int32_t sinks = 0;  // positions [0, sinks) besides
 };
 
 /// Copies and writes that bring a wave's blocks, and a range of the ring, into the working set that

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/error.h"
+#include "common/policy_spec.h"
 #include "common/types.h"
 #include "transport/messages.h"
 #include "transport/transport.h"
@@ -26,17 +27,19 @@ struct OpenHistory {
   std::vector<TokenId> tokens;
   std::int32_t capacity = 0;  // positions
   std::int32_t window = 0;    // observation window
+  Selector selector = Selector::kSnapKv;
 };
 
 /// Makes the history end after tokens [0, start + tokens.size()); what it had from `start` on is
-/// forgotten.
+/// forgotten. Where the selector's statistics cannot be cut at `start`, nothing is ingested and the
+/// event names the size from which to go on.
 struct Ingest {
   SessionRef session{};
   Position start = 0;
   std::vector<TokenId> tokens;
 };
 
-/// Scores the blocks of [0, tokens - recent) for every (layer, KV head).
+/// Scores the blocks of [0, tokens - recent) for every (layer, KV head), and chooses.
 struct Select {
   SessionRef session{};
   std::int32_t tokens = 0;
@@ -44,6 +47,11 @@ struct Select {
   std::int32_t window = 0;
   std::int32_t block = 0;
   std::int32_t slots_per_head = 0;
+  std::vector<std::int32_t> layer_slots{};  // [L], or empty: slots_per_head in each
+  Selector selector = Selector::kSnapKv;
+  Allocation allocation = Allocation::kUniform;
+  Pooling pooling = Pooling::kNone;
+  std::int32_t pool_width = 1;
 };
 
 /// `count` keys or values of one head from position `first` on, then zeros up to `padded`.

@@ -21,13 +21,14 @@ constexpr std::int32_t kMaxHeadDim = 1 << 16;
 constexpr std::uint64_t kMaxArenaBytes = 1ULL << 48U;
 constexpr std::size_t kMaxTextBytes = 64U << 10U;
 
-std::vector<TokenId> read_tokens(capnp::List<std::int32_t>::Reader list, std::string_view field) {
-  std::vector<TokenId> tokens;
-  tokens.reserve(list.size());
-  for (const TokenId token : list) {
-    tokens.push_back(not_negative(token, field));
+std::vector<std::int32_t> read_list(capnp::List<std::int32_t>::Reader list,
+                                    std::string_view field) {
+  std::vector<std::int32_t> numbers;
+  numbers.reserve(list.size());
+  for (const std::int32_t number : list) {
+    numbers.push_back(not_negative(number, field));
   }
-  return tokens;
+  return numbers;
 }
 
 SamplingParams read(schema::Sampling::Reader in) {
@@ -100,8 +101,12 @@ void check_layout_size(const WorkingSetLayout& layout) {
                          0,
                          std::numeric_limits<std::int32_t>::max(),
                          "slots of the layout");
+  in_range<std::int64_t>(heads * (std::int64_t{layout.slots_per_head} + layout.extra_entries),
+                         0,
+                         std::numeric_limits<std::int32_t>::max(),
+                         "entries of the layout");
   const auto vectors =
-      2 * (static_cast<double>(heads) * layout.ring_capacity +
+      2 * (static_cast<double>(heads) * (static_cast<double>(layout.ring_capacity) + layout.sinks) +
            static_cast<double>(layout.slot_count()) * static_cast<double>(layout.block));
   in_range(vectors * static_cast<double>(layout.geometry.vector_bytes()),
            0.0,
@@ -119,6 +124,14 @@ WorkingSetLayout read(schema::Layout::Reader in) {
   out.slots_per_head = not_negative(in.getSlotsPerHead(), "slots_per_head");
   out.staging_slots = not_negative(in.getStagingSlots(), "staging_slots");
   out.ring_capacity = not_negative(in.getRingCapacity(), "ring_capacity");
+  out.sinks = not_negative(in.getSinks(), "sinks");
+  out.extra_entries = not_negative(in.getExtraEntries(), "extra_entries");
+  out.layer_slots = read_list(in.getLayerSlots(), "layer_slots");
+  const auto layers = static_cast<std::int64_t>(out.layer_slots.size());
+  if (layers > 0) {
+    in_range<std::int64_t>(
+        layers, out.geometry.layers, out.geometry.layers, "layers of layer_slots");
+  }
   check_layout_size(out);
   return out;
 }
@@ -152,7 +165,7 @@ RefreshRecord read(schema::RefreshRecord::Reader in) {
 
 OpenSession read(SessionId session, schema::OpenSession::Reader in) {
   return {.session = session,
-          .tokens = read_tokens(in.getTokens(), "token"),
+          .tokens = read_list(in.getTokens(), "token"),
           .max_context = not_negative(in.getMaxContext(), "max_context"),
           .max_draft_len = not_negative(in.getMaxDraftLen(), "max_draft_len"),
           .sampling = read(in.getSampling()),
@@ -186,7 +199,7 @@ SessionRefused read(SessionId session, schema::SessionRefused::Reader in) {
 
 SparseDistribution read(schema::Distribution::Reader in) {
   SparseDistribution out;
-  out.ids = read_tokens(in.getIds(), "q id");
+  out.ids = read_list(in.getIds(), "q id");
   for (std::size_t i = 1; i < out.ids.size(); ++i) {
     if (out.ids[i - 1] >= out.ids[i]) {
       throw fail(Errc::kCorrupt, "q ids {} and {} are not ascending", out.ids[i - 1], out.ids[i]);
@@ -208,7 +221,7 @@ Proposal read(SessionId session, schema::Proposal::Reader in) {
   Proposal out;
   out.session = session;
   out.round = in.getRound();
-  out.tokens = read_tokens(in.getTokens(), "token");
+  out.tokens = read_list(in.getTokens(), "token");
   const auto q = in.getQ();
   if (q.size() != 0 && q.size() != out.tokens.size()) {
     throw fail(Errc::kCorrupt, "{} distributions for {} tokens", q.size(), out.tokens.size());
@@ -240,7 +253,7 @@ SessionClosed read(SessionId session, schema::SessionClosed::Reader in) {
 
 ScoreOpen read(SessionId session, schema::ScoreOpen::Reader in) {
   return {.session = session,
-          .tokens = read_tokens(in.getTokens(), "token"),
+          .tokens = read_list(in.getTokens(), "token"),
           .max_context = not_negative(in.getMaxContext(), "max_context"),
           .policy = read(in.getPolicy()),
           .layout = read(in.getLayout()),
@@ -252,7 +265,7 @@ Commit read(SessionId session, schema::Commit::Reader in) {
   Commit out;
   out.session = session;
   out.start = not_negative(in.getStart(), "start");
-  out.tokens = read_tokens(in.getTokens(), "token");
+  out.tokens = read_list(in.getTokens(), "token");
   in_range<std::int64_t>(out.start + static_cast<std::int64_t>(out.tokens.size()),
                          0,
                          std::numeric_limits<std::int32_t>::max(),

@@ -82,6 +82,9 @@ void write(const WorkingSetLayout& in, schema::Layout::Builder out) {
   out.setSlotsPerHead(in.slots_per_head);
   out.setStagingSlots(in.staging_slots);
   out.setRingCapacity(in.ring_capacity);
+  out.setSinks(in.sinks);
+  out.setExtraEntries(in.extra_entries);
+  out.setLayerSlots(as_list(in.layer_slots));
 }
 
 void write(const ArenaUse& in, schema::ArenaUse::Builder out) {

@@ -80,6 +80,9 @@ struct Layout {
   slotsPerHead @5 :Int32;
   stagingSlots @6 :Int32;
   ringCapacity @7 :Int32;
+  sinks @8 :Int32;
+  extraEntries @9 :Int32;
+  layerSlots @10 :List(Int32);
 }
 
 struct ArenaUse {

@@ -55,6 +55,40 @@ TEST(BlockTable, PutsUpdatesAtTheirEntries) {
   EXPECT_EQ(table.active_entries(), 2U);
 }
 
+TEST(BlockTable, AHeadMayHoldMoreThanItsShareButNotTheLayer) {
+  WorkingSetLayout shared = layout();
+  shared.extra_entries = 2;
+  BlockTable table(shared);
+  EXPECT_EQ(table.head(0, 0).size(), 5U);
+  std::vector<TableUpdate> wave;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    wave.push_back(update(0, 0, i, i, i));
+  }
+  wave.push_back(update(0, 1, 0, 5, 0));
+  ASSERT_TRUE(table.apply(wave, kLimit).ok());
+  const std::vector<TableUpdate> seventh = {update(0, 1, 1, 6, 1)};
+  EXPECT_FALSE(table.apply(seventh, kLimit).ok());
+  EXPECT_EQ(table.active_entries(), 6U);
+  EXPECT_TRUE(table.apply(std::vector{update(1, 1, 1, 6, 1)}, kLimit).ok());
+  const std::vector<TableUpdate> exchange = {update(0, 1, 1, 7, 1), update(0, 0, 3, 0, 0, 0)};
+  EXPECT_TRUE(table.apply(exchange, kLimit).ok());
+}
+
+TEST(BlockTable, LayersHaveTheirOwnBudgets) {
+  WorkingSetLayout pyramid = layout();
+  pyramid.extra_entries = 1;
+  pyramid.layer_slots = {4, 2};
+  BlockTable table(pyramid);
+  std::vector<TableUpdate> wave;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    wave.push_back(update(0, 0, i, i, i));
+  }
+  EXPECT_TRUE(table.apply(wave, kLimit).ok());
+  wave = {update(1, 0, 0, 4, 0), update(1, 0, 1, 5, 1)};
+  EXPECT_TRUE(table.apply(wave, kLimit).ok());
+  EXPECT_FALSE(table.apply(std::vector{update(1, 0, 2, 6, 2)}, kLimit).ok());
+}
+
 TEST(BlockTable, TakesAShortLastBlockUpToTheCandidatesEnd) {
   BlockTable table(layout());
   EXPECT_TRUE(table.apply(std::vector{update(0, 0, 0, 0, 6, 4)}, kLimit).ok());

@@ -33,16 +33,17 @@ TEST_P(BudgetGrid, SplitsTheBudgetWithoutExceedingIt) {
   EXPECT_GE(plan.slots_per_head, 0);
   EXPECT_GE(plan.unused, 0);
   EXPECT_LT(plan.unused, block);
-  EXPECT_EQ(plan.recent + plan.slots_per_head * block + plan.unused, budget);
+  EXPECT_EQ(plan.sinks + plan.recent + plan.slots_per_head * block + plan.unused, budget);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid,
                          BudgetGrid,
                          testing::Combine(testing::Values(Policy::kSwa,
+                                                          Policy::kStreamingLlm,
                                                           Policy::kSnapKv,
                                                           Policy::kRiftStat,
                                                           Policy::kRiftDyn),
-                                          testing::Values(1, 2, 15, 16, 17, 64, 1024),
+                                          testing::Values(1, 2, 3, 4, 5, 15, 16, 17, 64, 1024),
                                           testing::Values(1, 16, 128),
                                           testing::Values(0.0F, 0.3F, 0.5F, 1.0F)));
 
@@ -82,6 +83,8 @@ TEST(Budget, PoliciesDifferInTheirRecentWindow) {
   EXPECT_EQ(plan(Policy::kSnapKv, 1024), (BudgetPlan{64, 60, 0}));
   EXPECT_EQ(plan(Policy::kSnapKv, 32), (BudgetPlan{32, 0, 0}));
   EXPECT_EQ(plan(Policy::kRiftStat, 1030), (BudgetPlan{515, 32, 3}));
+  EXPECT_EQ(plan(Policy::kStreamingLlm, 1024), (BudgetPlan{1020, 0, 0, 4}));
+  EXPECT_EQ(plan(Policy::kStreamingLlm, 3), (BudgetPlan{0, 0, 0, 3}));
 }
 
 TEST(Budget, LayoutCountsRingSlotsAndStaging) {
@@ -101,6 +104,45 @@ TEST(Budget, LayoutCountsRingSlotsAndStaging) {
   EXPECT_EQ(plan_layout(spec, geometry, kContext, 11).staging_slots, 0);
   spec = spec_with(Policy::kRiftStat, 1024, 16, 0.5F);  // filled once, while every slot is free
   EXPECT_EQ(plan_layout(spec, geometry, kContext, 11).staging_slots, 0);
+}
+
+TEST(Budget, AllocationsMoveSlotsButAddNone) {
+  const KvGeometry geometry{24, 2, 64, DType::kF16};
+  PolicySpec spec = spec_with(Policy::kRiftDyn, 1024, 16, 0.5F);  // 32 slots a head
+  const WorkingSetLayout uniform = plan_layout(spec, geometry, kContext, 11);
+  spec.allocation = Allocation::kAdaKv;
+  const WorkingSetLayout ada = plan_layout(spec, geometry, kContext, 11);
+  EXPECT_EQ(ada.entries(), 2 * 32 - 6);  // the other head keeps floor(0.2 * 32)
+  EXPECT_EQ(ada.layer_limit(0), 2 * 32);
+  EXPECT_TRUE(ada.shares_heads());
+  spec.allocation = Allocation::kPyramidKv;
+  const WorkingSetLayout pyramid = plan_layout(spec, geometry, kContext, 11);
+  ASSERT_EQ(pyramid.layer_slots.size(), 24U);
+  std::int64_t total = 0;
+  for (std::int32_t layer = 0; layer < 24; ++layer) {
+    EXPECT_LE(pyramid.head_limit(layer), pyramid.entries());
+    total += pyramid.layer_limit(layer);
+  }
+  EXPECT_EQ(total, 24 * 2 * 32);
+  EXPECT_EQ(pyramid.entries(), pyramid.layer_slots.front());
+  EXPECT_FALSE(pyramid.shares_heads());
+  for (const WorkingSetLayout& layout : {ada, pyramid}) {
+    EXPECT_EQ(layout.slot_count(), uniform.slot_count());
+    EXPECT_EQ(layout.total_bytes(), uniform.total_bytes());
+  }
+}
+
+TEST(Budget, SinksLieBesideTheRing) {
+  const KvGeometry geometry{2, 2, 64, DType::kF16};
+  PolicySpec spec = spec_with(Policy::kStreamingLlm, 64, 16, 0.5F);
+  const WorkingSetLayout layout = plan_layout(spec, geometry, kContext, 3);
+  EXPECT_EQ(layout.sinks, 4);
+  EXPECT_EQ(layout.ring_capacity, 60 + 4);
+  EXPECT_EQ(layout.slot_count(), 0U);
+  EXPECT_EQ(layout.total_bytes(), 4U * 2 * (64 + 4) * 128);
+  EXPECT_EQ(layout.key_ring_offset(0, 0), 4U * 128);
+  EXPECT_EQ(layout.value_sink_offset(0, 0), 68U * 128);
+  EXPECT_EQ(layout.key_sink_offset(0, 1), 2U * 68 * 128);
 }
 
 TEST(Budget, WorkingSetDoesNotGrowWithTheContext) {
@@ -143,6 +185,7 @@ TEST(Budget, OnlySelectingPoliciesSelectAndOnlyRiftDynRefreshes) {
   const auto of = [](Policy policy) { return spec_with(policy, 64, 16, 0.5F); };
   EXPECT_FALSE(selects(of(Policy::kFull)));
   EXPECT_FALSE(selects(of(Policy::kSwa)));
+  EXPECT_FALSE(selects(of(Policy::kStreamingLlm)));
   EXPECT_TRUE(selects(of(Policy::kSnapKv)));
   EXPECT_TRUE(selects(of(Policy::kRiftStat)));
   EXPECT_TRUE(selects(of(Policy::kRiftDyn)));

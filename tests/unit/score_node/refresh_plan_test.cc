@@ -80,6 +80,41 @@ TEST(RefreshPlan, AShortBlockThatGrewReplacesItself) {
               ElementsAre(TableUpdate{0, 0, 0, 0, 0, 4}, TableUpdate{0, 0, 1, 1, 3, 3}));
 }
 
+TEST(RefreshPlan, WhatAHeadGainsGoesWithWhatAnotherOneGivesUp) {
+  WorkingSetLayout layout{{1, 2, 8, DType::kF32}, 4, 2, 1, 8};
+  layout.extra_entries = 2;
+  BlockMirror mirror(layout);
+  const std::vector<TableUpdate> held{
+      {0, 0, 0, 0, 0, 4}, {0, 0, 1, 1, 1, 4}, {0, 1, 0, 2, 0, 4}, {0, 1, 1, 3, 1, 4}};
+  mirror.reserve(held);
+  mirror.install(held);
+  // Head 0 takes over both blocks of head 1, whose block 1 is worth less.
+  const std::vector<HeadSelection> selection{selection_of({3, 2, 1, 0}, {0.5F, 0.6F, 0.7F, 0.8F}),
+                                             selection_of({}, {0.2F, 0.1F, 0.0F, 0.0F})};
+  RefreshPlan plan = plan_refresh(layout, mirror, selection, 16);
+  EXPECT_THAT(plan.clears, IsEmpty());
+  EXPECT_THAT(next_wave(plan, std::vector<std::uint32_t>{4}),
+              ElementsAre(TableUpdate{0, 0, 2, 4, 3, 4}, TableUpdate{0, 1, 1, 3, 1, 0}));
+  EXPECT_THAT(next_wave(plan, std::vector<std::uint32_t>{3}),
+              ElementsAre(TableUpdate{0, 0, 3, 3, 2, 4}, TableUpdate{0, 1, 0, 2, 0, 0}));
+  EXPECT_TRUE(plan.empty());
+}
+
+TEST(RefreshPlan, AHeadWithRoomForMoreStillReplacesItsOwnFirst) {
+  WorkingSetLayout layout{{1, 2, 8, DType::kF32}, 4, 2, 1, 8};
+  layout.extra_entries = 2;
+  BlockMirror mirror(layout);
+  const std::vector<TableUpdate> held{{0, 0, 0, 0, 0, 4}, {0, 0, 1, 1, 1, 4}};
+  mirror.reserve(held);
+  mirror.install(held);
+  const std::vector<HeadSelection> selection{selection_of({2, 0, 3}, {0.5F, 0.1F, 0.7F, 0.3F}),
+                                             selection_of({}, {})};
+  RefreshPlan plan = plan_refresh(layout, mirror, selection, 16);
+  EXPECT_THAT(next_wave(plan, std::vector<std::uint32_t>{2, 3}),
+              ElementsAre(TableUpdate{0, 0, 1, 2, 2, 4}, TableUpdate{0, 0, 2, 3, 3, 4}));
+  EXPECT_TRUE(plan.empty());
+}
+
 TEST(RefreshPlan, StaleBlocksAreSentAgainAndBlocksWithoutSuccessorCleared) {
   const WorkingSetLayout layout = layout_of(4, 3, 3, 8);
   BlockMirror mirror = mirror_with(layout, {0, 1, 2});

@@ -166,6 +166,11 @@ TEST(Codec, RefusesLayoutsWhoseSizeOverflows) {
   ScoreOpen open;
   open.layout = {{4096, 4096, 128, DType::kF16}, 16, 1 << 20, 0, 0};
   expect_refused(open, "slots of the layout");
+  open.layout = {{2, 2, 128, DType::kF16}, 16, 4, 4, 8};
+  open.layout.layer_slots = {4};
+  expect_refused(open, "layers of layer_slots");
+  open.layout = {{4096, 4096, 128, DType::kF16}, 16, 1, 0, 0, 0, 1 << 20};
+  expect_refused(open, "entries of the layout");
   open.layout = {{4096, 4096, 65536, DType::kF32}, 16, 0, 0, 1 << 30};
   expect_refused(open, "bytes of the layout");
 }

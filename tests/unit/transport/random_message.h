@@ -115,11 +115,17 @@ class RandomMessages {
   }
   WorkingSetLayout layout() {
     const auto some = [&](std::int32_t most) { return i32() % most; };
-    return {{some(100), some(20), some(300), static_cast<DType>(u32() % 3)},
-            1 + some(128),
-            some(1000),
-            some(10000),
-            some(10000)};
+    WorkingSetLayout out{{some(100), some(20), some(300), static_cast<DType>(u32() % 3)},
+                         1 + some(128),
+                         some(1000),
+                         some(10000),
+                         some(10000),
+                         some(5),
+                         some(1000)};
+    if (u32() % 2 == 0) {
+      out.layer_slots.resize(static_cast<std::size_t>(out.geometry.layers), some(1000));
+    }
+    return out;
   }
   ArenaUse arena() { return {u64(), u64(), u64(), u64(), u64(), u64()}; }
   Proposal proposal(SessionId session) {
