@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The registers that the including file's flags give it. Bodies written on these names are compiled
+// once per instruction set, each copy with internal linkage.
+
+#include "kernels/cpu/avx2.inl.h"
