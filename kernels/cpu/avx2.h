@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/cpu_ops.h"
 
-/// AVX2 functions that more than one file uses.
+/// AVX2 functions that more than one file, or the AVX-512 table, uses.
 namespace rift::kernels::avx2 {
 
 void round_row(const float* x, std::int64_t n, const RoundedRow& out);

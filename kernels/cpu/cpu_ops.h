@@ -142,6 +142,8 @@ extern const ElementwiseOps kElementwiseScalar;
 extern const MatmulOps kMatmulAvx2;
 extern const AttentionOps kAttentionAvx2;
 extern const ElementwiseOps kElementwiseAvx2;
+extern const MatmulOps kMatmulAvx512;
+extern const AttentionOps kAttentionAvx512;
 
 /// The table for a value of RIFT_CPU_TARGET; null or empty asks for the best of this machine.
 /// Throws kInvalidArgument if it is unknown or does not run here.
