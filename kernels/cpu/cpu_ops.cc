@@ -5,6 +5,7 @@
 #include "kernels/ops.h"
 
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #if defined(__x86_64__)
@@ -18,6 +19,8 @@ constexpr CpuOps kTargets[] = {
     {"scalar", &kMatmulScalar, &kAttentionScalar, &kElementwiseScalar},
 #if defined(__x86_64__)
     {"avx2", &kMatmulAvx2, &kAttentionAvx2, &kElementwiseAvx2},
+    // Element by element there is nothing to gain over memory: those are AVX2's.
+    {"avx512", &kMatmulAvx512, &kAttentionAvx512, &kElementwiseAvx2},
 #endif
 };
 
@@ -34,8 +37,14 @@ bool has_f16c() {
 
 bool runs_here(std::string_view name) {
 #if defined(__x86_64__)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   if (name == "avx2") {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+    return avx2;
+  }
+  if (name == "avx512") {
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
   }
 #endif
   return name == "scalar";
@@ -54,10 +63,17 @@ const CpuOps& choose_cpu_ops(const char* wanted) {
     if (const CpuOps* ops = find_cpu_ops(wanted); ops != nullptr) {
       return *ops;
     }
+    std::string usable;
+    for (const CpuOps& target : kTargets) {
+      if (runs_here(target.name)) {
+        usable += std::string(usable.empty() ? "" : ", ") + target.name;
+      }
+    }
     throw fail(Errc::kInvalidArgument,
-               "RIFT_CPU_TARGET = \"{}\" is unknown or not available on this machine; unset it or "
-               "use a lower one of scalar, avx2",
-               wanted);
+               "RIFT_CPU_TARGET = \"{}\" is unknown or needs instructions that this machine lacks; "
+               "unset it or use one of {}",
+               wanted,
+               usable);
   }
   const CpuOps* best = nullptr;
   for (const CpuOps& target : kTargets) {

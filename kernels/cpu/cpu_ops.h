@@ -31,11 +31,21 @@ struct QuantPanel {
 /// Activations rounded to 8 bits in groups of 32 columns: x ~ scale * q, |q| <= 127. Row t starts
 /// `*_stride` elements after row t - 1.
 struct QuantRows {
-  const std::int8_t* q = nullptr;  // [T, columns]
-  const float* scale = nullptr;    // [T, columns / 32]
-  const float* sum32 = nullptr;    // [T, columns / 32]: sum of scale * q
-  const float* sum16 = nullptr;    // [T, columns / 16]
-  std::int64_t stride = 0;         // of q; the others' is stride / 32 and stride / 16
+  const std::int8_t* q = nullptr;       // [T, columns]
+  const float* scale = nullptr;         // [T, columns / 32]
+  const std::int32_t* total = nullptr;  // [T, columns / 32]: sum of q
+  const float* sum32 = nullptr;         // [T, columns / 32]: sum of scale * q
+  const float* sum16 = nullptr;         // [T, columns / 16]
+  std::int64_t stride = 0;              // of q; the others' is stride / 32 and stride / 16
+};
+
+/// One such row, to be written.
+struct RoundedRow {
+  std::int8_t* q;
+  float* scale;
+  std::int32_t* total;
+  float* sum32;
+  float* sum16;
 };
 
 /// R rows of weights in f32, transposed: w [columns, R].
@@ -46,9 +56,8 @@ struct FloatPanel {
 struct MatmulOps {
   int panel_rows = 0;  // R, rows of weights worked on side by side
 
-  /// One row of n = 32 m activations to q [n], scale and sum32 [m], sum16 [2 m].
-  void (*round_row)(
-      const float* x, std::int64_t n, std::int8_t* q, float* scale, float* sum32, float* sum16);
+  /// One row of n = 32 m activations.
+  void (*round_row)(const float* x, std::int64_t n, const RoundedRow& out);
 
   /// `columns` elements of R rows; rows [R] point at whole blocks.
   void (*unpack_quant)(DType type, const std::byte* const* rows, int columns, QuantPanel* panel);
@@ -133,6 +142,8 @@ extern const ElementwiseOps kElementwiseScalar;
 extern const MatmulOps kMatmulAvx2;
 extern const AttentionOps kAttentionAvx2;
 extern const ElementwiseOps kElementwiseAvx2;
+extern const MatmulOps kMatmulAvx512;
+extern const AttentionOps kAttentionAvx512;
 
 /// The table for a value of RIFT_CPU_TARGET; null or empty asks for the best of this machine.
 /// Throws kInvalidArgument if it is unknown or does not run here.

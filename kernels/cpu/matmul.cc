@@ -24,6 +24,7 @@ struct Activations::Impl {
   bool rounded = false;
   std::vector<std::int8_t> q;
   std::vector<float> scale;
+  std::vector<std::int32_t> total;
   std::vector<float> sum32;
   std::vector<float> sum16;
 
@@ -32,6 +33,7 @@ struct Activations::Impl {
     const std::int64_t at = row * x.cols + column;
     return {q.data() + at,
             scale.data() + at / kGroup,
+            total.data() + at / kGroup,
             sum32.data() + at / kGroup,
             sum16.data() + at / (kGroup / 2),
             x.cols};
@@ -197,6 +199,7 @@ void Activations::reserve(std::int64_t max_rows, std::int64_t max_cols) {
   };
   grow(impl_->q, count);
   grow(impl_->scale, count / kGroup);
+  grow(impl_->total, count / kGroup);
   grow(impl_->sum32, count / kGroup);
   grow(impl_->sum16, count / (kGroup / 2));
 }
@@ -221,17 +224,19 @@ void Activations::prepare(MatView<const float> x, MatmulMode mode, ThreadPool& p
       const std::int64_t at = t * a.x.cols;
       round_row(a.x.row(t),
                 a.x.cols,
-                a.q.data() + at,
-                a.scale.data() + at / kGroup,
-                a.sum32.data() + at / kGroup,
-                a.sum16.data() + at / (kGroup / 2));
+                {a.q.data() + at,
+                 a.scale.data() + at / kGroup,
+                 a.total.data() + at / kGroup,
+                 a.sum32.data() + at / kGroup,
+                 a.sum16.data() + at / (kGroup / 2)});
     }
   });
 }
 
 std::size_t Activations::bytes() const {
   return impl_->q.size() +
-         (impl_->scale.size() + impl_->sum32.size() + impl_->sum16.size()) * sizeof(float);
+         (impl_->scale.size() + impl_->sum32.size() + impl_->sum16.size()) * sizeof(float) +
+         impl_->total.size() * sizeof(std::int32_t);
 }
 
 void matmul(const Activations& x, const WeightView& w, MatView<float> y, ThreadPool& pool) {

@@ -11,8 +11,7 @@ namespace {
 
 constexpr int kWidth = 8;
 
-void round_row(
-    const float* x, std::int64_t n, std::int8_t* q, float* scale, float* sum32, float* sum16) {
+void round_row(const float* x, std::int64_t n, const RoundedRow& out) {
   for (std::int64_t group = 0; group < n / 32; ++group) {
     const float* from = x + 32 * group;
     float largest = 0.0F;
@@ -25,13 +24,15 @@ void round_row(
       const float rounded = std::nearbyint(from[i] * inverse);
       // Also takes NaN and the infinities that a broken weight file can produce.
       const int value = rounded >= -127.0F && rounded <= 127.0F ? static_cast<int>(rounded) : 0;
-      q[32 * group + i] = static_cast<std::int8_t>(value);
+      out.q[32 * group + i] = static_cast<std::int8_t>(value);
       sums[i / 16] += value;
     }
-    scale[group] = largest / 127.0F;
-    sum16[2 * group] = scale[group] * static_cast<float>(sums[0]);
-    sum16[2 * group + 1] = scale[group] * static_cast<float>(sums[1]);
-    sum32[group] = scale[group] * static_cast<float>(sums[0] + sums[1]);
+    const float scale = largest / 127.0F;
+    out.scale[group] = scale;
+    out.total[group] = sums[0] + sums[1];
+    out.sum16[2 * group] = scale * static_cast<float>(sums[0]);
+    out.sum16[2 * group + 1] = scale * static_cast<float>(sums[1]);
+    out.sum32[group] = scale * static_cast<float>(sums[0] + sums[1]);
   }
 }
 

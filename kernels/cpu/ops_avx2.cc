@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/avx2.inl.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/exp.inl.h"
 
 namespace rift::kernels {
 namespace {
-
-constexpr std::int64_t kLanes = 8;
 
 /// Lanes below n - i of x[i ..], zeros elsewhere.
 inline __m256 load_part(const float* x, std::int64_t i, std::int64_t n) {
@@ -78,9 +76,9 @@ void silu_multiply(const float* gate, const float* up, std::int64_t n, float* ou
   const __m256 sign = _mm256_set1_ps(-0.0F);
   for (std::int64_t i = 0; i < n; i += kLanes) {
     const __m256 g = load_part(gate, i, n);
-    const __m256 e = exp8(_mm256_xor_ps(g, sign));
+    const __m256 e = exp_lanes(_mm256_xor_ps(g, sign));
     const __m256 silu = _mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1.0F), e));
-    // Below -88, where exp8 stops growing, the result is smaller than 1e-36. NaN passes.
+    // Below -88, where exp_lanes stops growing, the result is smaller than 1e-36. NaN passes.
     const __m256 kept = _mm256_cmp_ps(g, _mm256_set1_ps(-88.0F), _CMP_NLT_UQ);
     store_part(out, i, n, _mm256_mul_ps(_mm256_and_ps(silu, kept), load_part(up, i, n)));
   }

@@ -30,11 +30,29 @@ inline constexpr DType kAllTypes[] = {DType::kF32,
 /// Unit of rounding of f32.
 inline constexpr double kEps = 1.0 / (1 << 24);
 
-/// Runs a test once per instruction set of this machine.
+#if defined(__x86_64__)
+/// The AVX-512 table with its instructions emulated: see emulated_avx512.h.
+extern const MatmulOps kMatmulEmulated;
+extern const AttentionOps kAttentionEmulated;
+inline constexpr CpuOps kEmulated = {
+    "avx512_emulated", &kMatmulEmulated, &kAttentionEmulated, &kElementwiseAvx2};
+#endif
+
+/// Null where the machine lacks what the target needs.
+inline const CpuOps* find_tested_ops(const std::string& target) {
+#if defined(__x86_64__)
+  if (target == kEmulated.name) {
+    return find_cpu_ops("avx2") != nullptr ? &kEmulated : nullptr;
+  }
+#endif
+  return find_cpu_ops(target.c_str());
+}
+
+/// Runs a test once per instruction set of this machine, and with AVX-512 emulated.
 class EveryTarget : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    const CpuOps* ops = find_cpu_ops(GetParam().c_str());
+    const CpuOps* ops = find_tested_ops(GetParam());
     if (ops == nullptr) {
       GTEST_SKIP() << GetParam() << " does not run on this machine";
     }
@@ -42,11 +60,11 @@ class EveryTarget : public testing::TestWithParam<std::string> {
   }
 };
 
-#define RIFT_FOR_EVERY_TARGET(suite)                                                    \
-  INSTANTIATE_TEST_SUITE_P(                                                             \
-      Cpu, suite, testing::Values("scalar", "avx2", "avx512"), [](const auto& target) { \
-        return target.param;                                                            \
-      })
+#define RIFT_FOR_EVERY_TARGET(suite)                                                       \
+  INSTANTIATE_TEST_SUITE_P(Cpu,                                                            \
+                           suite,                                                          \
+                           testing::Values("scalar", "avx2", "avx512", "avx512_emulated"), \
+                           [](const auto& target) { return target.param; })
 
 using Random = std::mt19937;
 
