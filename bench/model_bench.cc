@@ -5,7 +5,7 @@
 #include "common/thread_pool.h"
 #include "kernels/ops.h"
 #include "model/kv_cache.h"
-#include "model/pack_weights.h"
+#include "model/load_model.h"
 #include "model/runner.h"
 #include "model/weights.h"
 
@@ -338,10 +338,9 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
-    auto weights = model::load_weights(options.model);
-    if (!options.no_repack) {
-      weights = model::pack_weights(weights, options.threads);
-    }
+    const auto weights =
+        model::load_model(options.model, {.threads = options.threads, .repack = !options.no_repack})
+            .weights;
     bench::ModelBench bench(options, weights);
     const double bandwidth = bench.bandwidth();
     fmt::print(options.table(),

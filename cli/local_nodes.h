@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace rift::cli {
 
@@ -26,6 +27,7 @@ struct LocalNodesOptions {
   std::uint64_t draft_arena_bytes = 1ULL << 30U;
   draft_node::RefreshMode refresh_mode = draft_node::RefreshMode::kStage;
   int threads = 1;
+  std::vector<int> target_cpus, draft_cpus, score_cpus;  // empty: any
   DType kv_dtype = DType::kF16;
   kernels::MatmulMode mode = kernels::MatmulMode::kQuantized;
   transport::InprocNetwork::LinkModel link;

@@ -28,9 +28,10 @@ std::size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b
 
 TargetEngine::TargetEngine(std::shared_ptr<const model::Weights> weights,
                            const EngineOptions& options,
-                           int threads)
+                           int threads,
+                           const std::vector<int>& cpus)
     : options_(options),
-      pool_(threads),
+      pool_(threads, cpus),
       runner_(std::move(weights), runner_options(options), pool_),
       logits_(static_cast<std::size_t>(options.max_draft_len + 1) *
               static_cast<std::size_t>(runner_.config().vocab)) {}

@@ -33,7 +33,8 @@ class TargetEngine {
  public:
   TargetEngine(std::shared_ptr<const model::Weights> weights,
                const EngineOptions& options,
-               int threads);
+               int threads,
+               const std::vector<int>& cpus = {});
 
   using OnPrefill = std::function<void(std::int32_t done, std::int32_t total)>;
   [[nodiscard]] PrefillDone prefill(const Prefill& job, const OnPrefill& progress);

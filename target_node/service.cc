@@ -42,8 +42,9 @@ TargetNode::TargetNode(boost::asio::io_context& io,
     : io_(io),
       transport_(transport),
       options_(options),
-      engine_(options.weights, options.engine, options.threads),
+      engine_(options.weights, options.engine, options.threads, options.cpus),
       core_(core_options(options, engine_)),
+      compute_(options.cpus),
       tick_(io),
       // Sessions of a target that was restarted must not meet those of its former life at a draft
       // node that did not notice.

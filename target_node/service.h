@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace rift::target_node {
 
@@ -25,6 +26,7 @@ struct NodeOptions {
   EngineOptions engine;
   CoreOptions core;  // max_context, vocab and max_draft_len are taken from `engine` and the model
   int threads = 1;
+  std::vector<int> cpus;  // as ThreadPool takes them; empty: any
   /// Measure at start-up what a verification pass costs, for requests with auto_draft_len.
   bool measure_verify = false;
   std::shared_ptr<Trace> trace;  // shared with the process that closes it; may be null

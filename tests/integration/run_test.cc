@@ -61,8 +61,13 @@ TEST(Run, ThreeProcessesGiveTheTokensOfPlainDecodingAndStreamRefreshes) {
   const auto arguments = run_arguments(large_model(), prompt_file(40));
   const Finished plain = run_rift(with(arguments, {"--no-draft"}), true);
   ASSERT_EQ(plain.ended, "exit code 0") << plain.err;
-  const Finished drafted = run_rift(arguments, true);
+  const Finished drafted = run_rift(with(arguments, {"--cpus", "0"}), true);
   ASSERT_EQ(drafted.ended, "exit code 0") << drafted.err;
+  const auto& seconds = drafted.json.at("seconds").as_object();
+  EXPECT_GT(seconds.at("first_token").as_double(), seconds.at("load").as_double());
+  for (const char* node : {"target", "draft", "score"}) {
+    EXPECT_GT(seconds.at("load_stages").at(node).at("open").as_double(), 0.0) << node;
+  }
   EXPECT_EQ(tokens_of(drafted), tokens_of(plain));
   EXPECT_GT(drafted.json.at("accepted_length_pooled").as_double(), 1.2);
   EXPECT_EQ(plain.json.at("accepted_length_pooled").as_double(), 1.0);
