@@ -26,7 +26,8 @@ struct ClusterOptions {
   std::vector<int> target_cpus;          // that a node runs on; empty: any
   std::vector<int> draft_cpus;
   std::vector<int> score_cpus;
-  bool measure_verify = false;  // requests leave the draft length to the target
+  bool verify_costs = false;    // requests leave the draft length to the target
+  bool measure_verify = false;  // measure those costs again
   bool exact = false;
   bool no_repack = false;
   std::string require_transport;

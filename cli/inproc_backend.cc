@@ -38,6 +38,7 @@ LocalNodesOptions node_options(const ClusterOptions& options, StartUp& start_up)
   out.score_cpus = options.score_cpus;
   out.context = options.context;
   out.max_draft_len = options.max_draft_len;
+  out.verify_costs = options.verify_costs;
   out.measure_verify = options.measure_verify;
   out.draft_memory_bytes = options.draft_memory_bytes;
   out.threads = thread_count(options.threads, options.target_cpus);

@@ -3,6 +3,7 @@
 
 #include "cli/interrupt.h"
 #include "common/error.h"
+#include "target_node/verify_cache.h"
 
 #include <chrono>
 #include <optional>
@@ -95,7 +96,9 @@ void LocalNodes::start_target() {
   o.engine.mode = options_.mode;
   o.threads = options_.threads;
   o.cpus = options_.target_cpus;
+  o.verify_costs = options_.verify_costs;
   o.measure_verify = options_.measure_verify;
+  o.verify_cache = target_node::verify_cache_folder();
   o.trace = target_trace_;
   target_link_ = transport::make_inproc_transport(
       io_, network_, link_options(target_node::node_info(*options_.target, "target0", kTokenizer)));

@@ -22,6 +22,7 @@ struct LocalNodesOptions {
   std::shared_ptr<const model::Weights> draft;  // null: the target alone
   std::int32_t context = 0;
   std::int32_t max_draft_len = 31;
+  bool verify_costs = false;
   bool measure_verify = false;
   std::uint64_t draft_memory_bytes = 0;  // 0: weights, scratch and draft_arena_bytes
   std::uint64_t draft_arena_bytes = 1ULL << 30U;

@@ -74,6 +74,9 @@ void add_policy_options(CLI::App& command, RunOptions& o) {
           [&o](const std::string& text) { set_draft_len(o.request, text); },
           "tokens drafted per round; auto: what gives most tokens per second so far, at most 15")
       ->default_str("auto");
+  command.add_flag("--measure-verify",
+                   o.cluster.measure_verify,
+                   "for auto: measure again what verification costs on this machine");
   command.add_flag("--no-draft", o.no_draft, "plain decoding by the target");
 }
 
@@ -225,7 +228,7 @@ std::unique_ptr<Backend> start_backend(const RunOptions& options, std::int32_t c
     *cpus = cpus->empty() ? options.cpus : *cpus;
   }
   cluster.max_draft_len = std::max(options.request.draft_len, 11);
-  cluster.measure_verify = !options.no_draft && options.request.auto_draft_len;
+  cluster.verify_costs = !options.no_draft && options.request.auto_draft_len;
   return options.transport == "inproc" ? start_inproc_backend(cluster) : start_ucx_backend(cluster);
 }
 

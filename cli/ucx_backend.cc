@@ -193,6 +193,9 @@ void UcxBackend::start_target(const std::string& draft) {
   if (!draft.empty()) {
     arguments.insert(arguments.end(), {"--draft", draft});
   }
+  if (options_.verify_costs) {
+    arguments.emplace_back("--verify-costs");
+  }
   if (options_.measure_verify) {
     arguments.emplace_back("--measure-verify");
   }

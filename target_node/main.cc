@@ -3,6 +3,7 @@
 #include "model/tokenizer.h"
 #include "target_node/json.h"
 #include "target_node/service.h"
+#include "target_node/verify_cache.h"
 #include "transport/node_process.h"
 #include "transport/ucx/ucx_transport.h"
 
@@ -31,6 +32,7 @@ struct Options {
   std::string draft;
   std::int32_t context = 8192;
   std::int32_t max_draft_len = 31;
+  bool verify_costs = false;
   bool measure_verify = false;
   int connect_seconds = 30;
 };
@@ -143,7 +145,9 @@ NodeOptions node_options(const Options& options,
       options.process.exact ? kernels::MatmulMode::kExact : kernels::MatmulMode::kQuantized;
   node.threads = options.process.threads;
   node.cpus = options.process.cpus;
+  node.verify_costs = options.verify_costs || options.measure_verify;
   node.measure_verify = options.measure_verify;
+  node.verify_cache = verify_cache_folder();
   node.trace = open_trace(options.process, transport::Role::kTarget);
   return node;
 }
@@ -196,10 +200,11 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--max-draft-len", o.max_draft_len, "largest draft length")
       ->check(CLI::Range(1, 255))
       ->capture_default_str();
-  app.add_flag("--measure-verify",
-               o.measure_verify,
-               "measure verification passes at start-up, for requests that leave the draft length "
-               "to the target");
+  app.add_flag("--verify-costs",
+               o.verify_costs,
+               "know what verification passes cost, for requests that leave the draft length to "
+               "the target: measured once for a model and machine, then kept in ~/.cache/rift");
+  app.add_flag("--measure-verify", o.measure_verify, "measure them again");
   app.add_option("--connect-seconds", o.connect_seconds, "how long to look for the draft node")
       ->capture_default_str();
   add_node_options(app, o.process, "target0");
