@@ -35,8 +35,8 @@ lossless: fetch
 memory: fetch
 	tools/memory.sh
 bench: build fetch
-	$(BIN)/rift_bench_kernels
-	$(BIN)/rift_bench_model -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+	$(BIN)/rift bench kernels
+	$(BIN)/rift bench model -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 	$(BIN)/rift_bench_draft_step -m $(RIFT_MODELS)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 clean:
 	rm -rf build

@@ -6,7 +6,7 @@
 #include "common/thread_pool.h"
 #include "draft_node/engine.h"
 #include "kernels/ops.h"
-#include "model/pack_weights.h"
+#include "model/load_model.h"
 #include "policy/budget.h"
 
 #include <CLI/CLI.hpp>
@@ -54,7 +54,7 @@ class StepBench {
   explicit StepBench(const Options& options)
       : options_(options),
         pool_(options.threads),
-        weights_(model::pack_weights(model::load_weights(options.model), options.threads)),
+        weights_(model::load_model(options.model, {.threads = options.threads}).weights),
         engine_(weights_, {}, pool_) {
     spec_.budget = options.budget;
     spec_.block = options.block;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "common/load_seconds.h"
 #include "target_node/types.h"
 
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace rift::cli {
 
@@ -19,13 +22,26 @@ struct ClusterOptions {
   std::int32_t context = 0;
   std::int32_t max_draft_len = 31;
   std::uint64_t draft_memory_bytes = 0;  // 0: as much as one session of `context` needs
-  int threads = 2;                       // of each node
-  bool measure_verify = false;           // requests leave the draft length to the target
+  int threads = 0;                       // of each node; 0: one for each of its CPUs
+  std::vector<int> target_cpus;          // that a node runs on; empty: any
+  std::vector<int> draft_cpus;
+  std::vector<int> score_cpus;
+  bool verify_costs = false;    // requests leave the draft length to the target
+  bool measure_verify = false;  // measure those costs again
   bool exact = false;
   bool no_repack = false;
   std::string require_transport;
   std::string trace;      // file; empty: none
   std::string log_level;  // of the nodes
+  /// Bytes of a node's model that are ready, of all.
+  std::function<void(std::string_view node, std::uint64_t done, std::uint64_t total)> on_load;
+};
+
+/// What the nodes' start-up spent on their weights; zeros for nodes that were not started.
+struct StartUp {
+  LoadSeconds target;
+  LoadSeconds draft;
+  LoadSeconds score;
 };
 
 struct AnswerEvents {
@@ -41,6 +57,7 @@ class Backend {
   /// after SIGINT or SIGTERM; kUnavailable when the target ended.
   [[nodiscard]] virtual target_node::Outcome generate(const target_node::Request& request,
                                                       const AnswerEvents& events) = 0;
+  [[nodiscard]] virtual StartUp start_up() const = 0;
   /// Ends the nodes and, with ClusterOptions::trace, joins their traces. Idempotent.
   virtual void stop() = 0;
 };

@@ -1,28 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/backend.h"
 #include "cli/local_nodes.h"
+#include "common/cpu_list.h"
 #include "common/log.h"
 #include "common/trace.h"
-#include "model/pack_weights.h"
+#include "model/load_model.h"
 
 namespace rift::cli {
 namespace {
 
-LocalNodesOptions node_options(const ClusterOptions& options) {
-  LocalNodesOptions out;
-  const auto load = [&options](const std::string& file) {
-    const auto weights = model::load_weights(file);
-    return options.no_repack ? weights : model::pack_weights(weights, options.threads);
-  };
-  out.target = load(options.target_model);
-  if (!options.draft_model.empty()) {
-    out.draft = load(options.draft_model);
+std::shared_ptr<const model::Weights> load(const ClusterOptions& options,
+                                           const char* node,
+                                           const std::string& file,
+                                           LoadSeconds& seconds) {
+  model::LoadOptions how;
+  how.threads = thread_count(options.threads, options.target_cpus);
+  how.cpus = options.target_cpus;
+  how.repack = !options.no_repack;
+  if (options.on_load) {
+    how.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+      options.on_load(node, done, total);
+    };
   }
+  model::LoadedModel loaded = model::load_model(file, how);
+  seconds = loaded.seconds;
+  return loaded.weights;
+}
+
+LocalNodesOptions node_options(const ClusterOptions& options, StartUp& start_up) {
+  LocalNodesOptions out;
+  out.target = load(options, "target", options.target_model, start_up.target);
+  if (!options.draft_model.empty()) {
+    out.draft = load(options, "draft", options.draft_model, start_up.draft);  // and score
+  }
+  out.target_cpus = options.target_cpus;
+  out.draft_cpus = options.draft_cpus;
+  out.score_cpus = options.score_cpus;
   out.context = options.context;
   out.max_draft_len = options.max_draft_len;
+  out.verify_costs = options.verify_costs;
   out.measure_verify = options.measure_verify;
   out.draft_memory_bytes = options.draft_memory_bytes;
-  out.threads = options.threads;
+  out.threads = thread_count(options.threads, options.target_cpus);
   out.mode = options.exact ? kernels::MatmulMode::kExact : kernels::MatmulMode::kQuantized;
   out.trace = options.trace;
   return out;
@@ -31,12 +50,14 @@ LocalNodesOptions node_options(const ClusterOptions& options) {
 class InprocBackend : public Backend {
  public:
   explicit InprocBackend(const ClusterOptions& options)
-      : trace_(options.trace), nodes_(start(options)) {}
+      : trace_(options.trace), nodes_(start(options, start_up_)) {}
 
   target_node::Outcome generate(const target_node::Request& request,
                                 const AnswerEvents& events) override {
     return nodes_.generate(request, events);
   }
+
+  [[nodiscard]] StartUp start_up() const override { return start_up_; }
 
   void stop() override {
     nodes_.stop();
@@ -47,13 +68,14 @@ class InprocBackend : public Backend {
   }
 
  private:
-  static LocalNodesOptions start(const ClusterOptions& options) {
+  static LocalNodesOptions start(const ClusterOptions& options, StartUp& start_up) {
     // The nodes' messages come from this process.
     init_logging("rift", options.log_level);
-    return node_options(options);
+    return node_options(options, start_up);
   }
 
   std::string trace_;
+  StartUp start_up_;
   LocalNodes nodes_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/law_test.h"
 
+#include "common/cpu_list.h"
 #include "common/error.h"
 #include "model/kv_cache.h"
 #include "model/runner.h"
@@ -25,7 +26,7 @@ constexpr double kLeastExpected = 5.0;
 class ExactLaw {
  public:
   ExactLaw(const ModelPair& models, const RunOptions& options, const SamplingParams& sampling)
-      : pool_(options.cluster.threads),
+      : pool_(thread_count(options.cluster.threads, options.cpus)),
         runner_(models.target,
                 {.max_batch = 512,
                  .max_logit_rows = 1,

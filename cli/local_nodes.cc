@@ -3,6 +3,7 @@
 
 #include "cli/interrupt.h"
 #include "common/error.h"
+#include "target_node/verify_cache.h"
 
 #include <chrono>
 #include <optional>
@@ -50,6 +51,7 @@ void LocalNodes::start_score() {
   score_node::ScoreNodeOptions o;
   o.weights = options_.draft;
   o.engine.threads = options_.threads;
+  o.engine.cpus = options_.score_cpus;
   o.engine.kv_dtype = options_.kv_dtype;
   o.engine.mode = options_.mode;
   o.trace = score_trace_;
@@ -65,6 +67,7 @@ void LocalNodes::start_draft() {
   draft_node::DraftNodeOptions o;
   o.weights = options_.draft;
   o.threads = options_.threads;
+  o.cpus = options_.draft_cpus;
   o.memory_bytes = options_.draft_memory_bytes;
   o.arena_bytes = options_.draft_arena_bytes;
   o.score = transport::Endpoint{"score0", kScorePort};
@@ -92,7 +95,10 @@ void LocalNodes::start_target() {
   o.engine.kv_dtype = options_.kv_dtype;
   o.engine.mode = options_.mode;
   o.threads = options_.threads;
+  o.cpus = options_.target_cpus;
+  o.verify_costs = options_.verify_costs;
   o.measure_verify = options_.measure_verify;
+  o.verify_cache = target_node::verify_cache_folder();
   o.trace = target_trace_;
   target_link_ = transport::make_inproc_transport(
       io_, network_, link_options(target_node::node_info(*options_.target, "target0", kTokenizer)));

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace rift::cli {
 
@@ -21,11 +22,13 @@ struct LocalNodesOptions {
   std::shared_ptr<const model::Weights> draft;  // null: the target alone
   std::int32_t context = 0;
   std::int32_t max_draft_len = 31;
+  bool verify_costs = false;
   bool measure_verify = false;
   std::uint64_t draft_memory_bytes = 0;  // 0: weights, scratch and draft_arena_bytes
   std::uint64_t draft_arena_bytes = 1ULL << 30U;
   draft_node::RefreshMode refresh_mode = draft_node::RefreshMode::kStage;
   int threads = 1;
+  std::vector<int> target_cpus, draft_cpus, score_cpus;  // empty: any
   DType kv_dtype = DType::kF16;
   kernels::MatmulMode mode = kernels::MatmulMode::kQuantized;
   transport::InprocNetwork::LinkModel link;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "bench/bench_command.h"
 #include "cli/command.h"
 #include "common/arguments.h"
 #include "common/error.h"
@@ -35,6 +36,10 @@ int run(int argc, char** argv) {
   add_run_command(app, exit_code);
   add_verify_command(app, exit_code);
   add_tokenizer_commands(app, exit_code);
+  CLI::App& bench = *app.add_subcommand("bench", "measurements");
+  bench.require_subcommand(1);
+  rift::bench::add_model_bench(bench);
+  rift::bench::add_kernels_bench(bench);
   // CLI11 would say only that a subcommand is missing.
   if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) {
     fmt::print(stderr, "rift: unknown command '{}'; rift --help lists them\n", argv[1]);

@@ -91,6 +91,15 @@ json::object memory_json(const target_node::Outcome& o) {
            std::max(o.draft_ready.score_history_bytes, o.draft_closed.score_history_bytes)}};
 }
 
+json::object load_stages(const StartUp& start_up) {
+  const auto stages = [](const LoadSeconds& s) {
+    return json::object{{"open", s.open}, {"prefault", s.prefault}, {"pack", s.pack}};
+  };
+  return {{"target", stages(start_up.target)},
+          {"draft", stages(start_up.draft)},
+          {"score", stages(start_up.score)}};
+}
+
 json::array numbers(const std::vector<std::uint64_t>& values) {
   return json::array(values.begin(), values.end());
 }
@@ -161,6 +170,8 @@ json::object to_json(const RunReport& r) {
           {"accepted_length_mean", o.accepted_length()},
           {"seconds",
            {{"load", r.load_seconds},
+            {"load_stages", load_stages(r.start_up)},
+            {"first_token", r.first_token_seconds},
             {"prefill_target", o.prefill_seconds},
             {"prefill_score", static_cast<double>(o.draft_ready.score_prefill_ns) * kNs},
             {"decode", o.decode_seconds},
@@ -283,6 +294,14 @@ std::string to_table(const RunReport& r) {
                                 o.progress.steps == 0 ? 0.0
                                                       : o.verify_seconds * 1e3 /
                                                             static_cast<double>(o.progress.steps)));
+  rows.emplace_back("first token",
+                    fmt::format("{:.2f} s after the start; nodes ready after {:.2f} s (weights: "
+                                "target {:.2f} s, draft {:.2f} s, score {:.2f} s)",
+                                r.first_token_seconds,
+                                r.load_seconds,
+                                r.start_up.target.total(),
+                                r.start_up.draft.total(),
+                                r.start_up.score.total()));
   rows.emplace_back("prefill",
                     fmt::format("target {:.2f} s, score node {:.2f} s",
                                 o.prefill_seconds,

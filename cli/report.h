@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cli/backend.h"
 #include "target_node/types.h"
 
 #include <boost/json/object.hpp>
@@ -19,7 +20,9 @@ struct RunReport {
   target_node::Request request;
   target_node::Outcome outcome;
   std::string text;
-  double load_seconds = 0.0;
+  double load_seconds = 0.0;         // until the nodes were ready
+  double first_token_seconds = 0.0;  // from the program's start
+  StartUp start_up;
 };
 
 /// Value at quantile `q` by the nearest-rank rule; 0 for no values.

@@ -173,11 +173,16 @@ std::string status_text(const target_node::Progress& p, std::size_t tokens, Time
                      p.drafting ? "" : "  (plain decoding)");
 }
 
-target_node::Outcome answer(Backend& backend,
-                            const target_node::Request& request,
-                            TextStream& stream,
-                            bool quiet) {
-  StatusLine status(!quiet);
+/// What `answer` saw besides the outcome.
+struct Answer {
+  target_node::Outcome outcome;
+  TimePoint first_token;
+};
+
+Answer answer(Backend& backend,
+              const target_node::Request& request,
+              TextStream& stream,
+              StatusLine& status) {
   std::size_t tokens = 0;
   TimePoint first;
   AnswerEvents events;
@@ -194,7 +199,7 @@ target_node::Outcome answer(Backend& backend,
   target_node::Outcome outcome = backend.generate(request, events);
   stream.finish();
   status.close();
-  return outcome;
+  return {std::move(outcome), first};
 }
 
 int run(Options& o) {
@@ -224,11 +229,21 @@ int run(Options& o) {
   }
 
   catch_interrupts();
+  StatusLine status(!o.quiet);
+  o.run.cluster.on_load = [&](std::string_view node, std::uint64_t done, std::uint64_t total) {
+    status.show(fmt::format(" loading {}: {} of {}",
+                            node,
+                            human_bytes(static_cast<double>(done)),
+                            human_bytes(static_cast<double>(total))));
+  };
   const auto backend = start_backend(o.run, context);
   RunReport report;
   report.load_seconds = seconds_between(start, Clock::now());
   TextStream stream(*models.tokenizer);
-  report.outcome = answer(*backend, request, stream, o.quiet);
+  report.start_up = backend->start_up();
+  Answer answered = answer(*backend, request, stream, status);
+  report.outcome = std::move(answered.outcome);
+  report.first_token_seconds = seconds_between(start, answered.first_token);
   backend->stop();
 
   report.transport = o.run.transport;

@@ -3,6 +3,7 @@
 
 #include "common/error.h"
 #include "common/policy_spec.h"
+#include "transport/node_process.h"
 
 #include <CLI/CLI.hpp>
 
@@ -10,7 +11,6 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
-#include <thread>
 
 namespace rift::cli {
 namespace {
@@ -74,6 +74,9 @@ void add_policy_options(CLI::App& command, RunOptions& o) {
           [&o](const std::string& text) { set_draft_len(o.request, text); },
           "tokens drafted per round; auto: what gives most tokens per second so far, at most 15")
       ->default_str("auto");
+  command.add_flag("--measure-verify",
+                   o.cluster.measure_verify,
+                   "for auto: measure again what verification costs on this machine");
   command.add_flag("--no-draft", o.no_draft, "plain decoding by the target");
 }
 
@@ -128,11 +131,24 @@ void add_sampling_options(CLI::App& command, RunOptions& o) {
       ->capture_default_str();
 }
 
+void add_cpu_options(CLI::App& command, RunOptions& o) {
+  ClusterOptions& c = o.cluster;
+  transport::add_cpus_option(command,
+                             "--cpus",
+                             o.cpus,
+                             "CPUs that the nodes run on, e.g. 0-3,8. They share them: target and "
+                             "draft take turns");
+  transport::add_cpus_option(
+      command, "--target-cpus", c.target_cpus, "CPUs of the target node, in place of --cpus");
+  transport::add_cpus_option(
+      command, "--draft-cpus", c.draft_cpus, "CPUs of the draft node, in place of --cpus");
+  transport::add_cpus_option(
+      command, "--score-cpus", c.score_cpus, "CPUs of the score node, in place of --cpus");
+}
+
 }  // namespace
 
 void add_run_options(CLI::App& command, RunOptions& o) {
-  const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  o.cluster.threads = cores;
   set_draft_len(o.request, "auto");
   command.add_option("-m,--model", o.target_model, "target model: GGUF, safetensors or folder")
       ->required();
@@ -153,9 +169,11 @@ void add_run_options(CLI::App& command, RunOptions& o) {
                   "bytes of the draft node's arena; 0: weights and 1 GiB")
       ->transform(CLI::AsSizeValue(false))
       ->check(not_negative);
-  command.add_option("--threads", o.cluster.threads, "CPU threads of each node")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  command
+      .add_option(
+          "--threads", o.cluster.threads, "CPU threads of each node; default: one for each CPU")
+      ->check(CLI::Range(1, 1024));
+  add_cpu_options(command, o);
   command.add_flag("--exact", o.cluster.exact, "f32 arithmetic instead of 8-bit activations");
   command.add_flag(
       "--no-repack", o.cluster.no_repack, "compute from the weights as they lie in the file");
@@ -206,8 +224,11 @@ std::unique_ptr<Backend> start_backend(const RunOptions& options, std::int32_t c
   cluster.target_model = options.target_model;
   cluster.draft_model = options.no_draft ? "" : options.draft_model;
   cluster.context = context;
+  for (std::vector<int>* cpus : {&cluster.target_cpus, &cluster.draft_cpus, &cluster.score_cpus}) {
+    *cpus = cpus->empty() ? options.cpus : *cpus;
+  }
   cluster.max_draft_len = std::max(options.request.draft_len, 11);
-  cluster.measure_verify = !options.no_draft && options.request.auto_draft_len;
+  cluster.verify_costs = !options.no_draft && options.request.auto_draft_len;
   return options.transport == "inproc" ? start_inproc_backend(cluster) : start_ucx_backend(cluster);
 }
 

@@ -27,6 +27,7 @@ struct RunOptions {
   ClusterOptions cluster;
   std::int32_t context = 0;  // 0: what prompt and answer need
   bool no_draft = false;
+  std::vector<int> cpus;  // of every node that has none of its own
 };
 
 /// Adds -m, -md, policy, sampling, transport and machine options to a subcommand.

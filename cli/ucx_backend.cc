@@ -7,7 +7,7 @@
 #include "target_node/json.h"
 
 #include <boost/json.hpp>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <unistd.h>
@@ -32,13 +32,21 @@ std::filesystem::path program(const char* name) {
   return self.parent_path() / name;
 }
 
+LoadSeconds load_seconds(const json::object& line) {
+  const json::object& load = line.at("load").as_object();
+  return {load.at("open").to_number<double>(),
+          load.at("prefault").to_number<double>(),
+          load.at("pack").to_number<double>()};
+}
+
 class UcxBackend : public Backend {
  public:
   explicit UcxBackend(const ClusterOptions& options) : options_(options) {
     std::string draft;
     if (!options.draft_model.empty()) {
-      const std::string score = start_listener(score_, "score_node", score_arguments());
-      draft = start_listener(draft_, "draft_node", draft_arguments(score));
+      const std::string score =
+          start_listener(score_, "score_node", score_arguments(), start_up_.score);
+      draft = start_listener(draft_, "draft_node", draft_arguments(score), start_up_.draft);
     }
     start_target(draft);
   }
@@ -48,6 +56,8 @@ class UcxBackend : public Backend {
 
   target_node::Outcome generate(const target_node::Request& request,
                                 const AnswerEvents& events) override;
+
+  [[nodiscard]] StartUp start_up() const override { return start_up_; }
 
   void stop() override {
     shut_down();
@@ -62,14 +72,18 @@ class UcxBackend : public Backend {
     return options_.trace + "." + node;
   }
 
-  std::vector<std::string> common_arguments(const char* node) const {
-    std::vector<std::string> arguments{"--threads",
-                                       std::to_string(options_.threads),
-                                       "--node-id",
+  std::vector<std::string> common_arguments(const char* node, const std::vector<int>& cpus) const {
+    std::vector<std::string> arguments{"--node-id",
                                        fmt::format("{}0", node),
                                        "--die-with-parent",
                                        "--log-level",
                                        options_.log_level};
+    if (options_.threads != 0) {
+      arguments.insert(arguments.end(), {"--threads", std::to_string(options_.threads)});
+    }
+    if (!cpus.empty()) {
+      arguments.insert(arguments.end(), {"--cpus", fmt::format("{}", fmt::join(cpus, ","))});
+    }
     if (!options_.trace.empty()) {
       arguments.insert(arguments.end(), {"--trace", trace_part(node)});
     }
@@ -89,13 +103,13 @@ class UcxBackend : public Backend {
   }
 
   std::vector<std::string> score_arguments() const {
-    auto arguments = common_arguments("score");
+    auto arguments = common_arguments("score", options_.score_cpus);
     arguments.insert(arguments.end(), {"-md", options_.draft_model, "--listen", "127.0.0.1:0"});
     return arguments;
   }
 
   std::vector<std::string> draft_arguments(const std::string& score) const {
-    auto arguments = common_arguments("draft");
+    auto arguments = common_arguments("draft", options_.draft_cpus);
     arguments.insert(arguments.end(),
                      {"-md", options_.draft_model, "--listen", "127.0.0.1:0", "--score", score});
     if (options_.draft_memory_bytes != 0) {
@@ -107,12 +121,16 @@ class UcxBackend : public Backend {
 
   std::string start_listener(ChildProcess& child,
                              const char* name,
-                             std::vector<std::string> arguments);
+                             std::vector<std::string> arguments,
+                             LoadSeconds& load);
+  /// Of a line that a node writes while it loads; others are left alone.
+  void report_load(const char* node, const json::object& line) const;
   void start_target(const std::string& draft);
   json::object next_event();
   void shut_down();
 
   ClusterOptions options_;
+  StartUp start_up_;
   ChildProcess score_;
   ChildProcess draft_;
   ChildProcess target_;
@@ -121,17 +139,31 @@ class UcxBackend : public Backend {
   std::string buffer_;
 };
 
+void UcxBackend::report_load(const char* node, const json::object& line) const {
+  if (options_.on_load && line.contains("done")) {
+    options_.on_load(node,
+                     line.at("done").to_number<std::uint64_t>(),
+                     line.at("total").to_number<std::uint64_t>());
+  }
+}
+
 // Starts a node that announces its port on the ready pipe; returns where it listens.
 std::string UcxBackend::start_listener(ChildProcess& child,
                                        const char* name,
-                                       std::vector<std::string> arguments) {
+                                       std::vector<std::string> arguments,
+                                       LoadSeconds& load) {
   Pipe ready = make_pipe();
   arguments.insert(arguments.end(), {"--ready-fd", std::to_string(kReadyFd)});
   child = ChildProcess(program(name), arguments, {{ready.write.get(), kReadyFd}});
   ready.write.reset();
   std::string buffer;
   try {
-    const json::value line = json::parse(read_line(ready.read.get(), buffer, kStartTimeout));
+    json::object line;
+    do {
+      line = json::parse(read_line(ready.read.get(), buffer, kStartTimeout)).as_object();
+      report_load(name, line);
+    } while (!line.contains("port"));
+    load = load_seconds(line);
     const auto port = line.at("port").to_number<std::uint16_t>();
     log().debug("{} is process {}, port {}", name, child.pid(), port);
     return fmt::format("127.0.0.1:{}", port);
@@ -150,7 +182,7 @@ std::string UcxBackend::start_listener(ChildProcess& child,
 void UcxBackend::start_target(const std::string& draft) {
   Pipe in = make_pipe();
   Pipe out = make_pipe();
-  auto arguments = common_arguments("target");
+  auto arguments = common_arguments("target", options_.target_cpus);
   arguments.insert(arguments.end(),
                    {"-m",
                     options_.target_model,
@@ -160,6 +192,9 @@ void UcxBackend::start_target(const std::string& draft) {
                     std::to_string(options_.max_draft_len)});
   if (!draft.empty()) {
     arguments.insert(arguments.end(), {"--draft", draft});
+  }
+  if (options_.verify_costs) {
+    arguments.emplace_back("--verify-costs");
   }
   if (options_.measure_verify) {
     arguments.emplace_back("--measure-verify");
@@ -172,7 +207,11 @@ void UcxBackend::start_target(const std::string& draft) {
   log().debug("target_node is process {}", target_.pid());
   out.write.reset();
   in.read.reset();
-  const json::object ready = next_event();
+  json::object ready = next_event();
+  for (; ready.at("event").as_string() != "ready"; ready = next_event()) {
+    report_load("target_node", ready);
+  }
+  start_up_.target = load_seconds(ready);
   if (!draft.empty() && !ready.at("draft").as_bool()) {
     if (!options_.require_transport.empty()) {
       throw fail(Errc::kMismatch,

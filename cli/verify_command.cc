@@ -4,6 +4,7 @@
 #include "cli/law_test.h"
 #include "cli/run_options.h"
 #include "common/clock.h"
+#include "common/cpu_list.h"
 #include "common/error.h"
 #include "model/kv_cache.h"
 #include "model/runner.h"
@@ -93,7 +94,7 @@ std::vector<TokenId> source_tokens(const Options& o, const model::Tokenizer& tok
 
 /// Gap between the target's two largest logits after `tokens`.
 float logit_gap(const ModelPair& models, const RunOptions& run, std::span<const TokenId> tokens) {
-  ThreadPool pool(run.cluster.threads);
+  ThreadPool pool(thread_count(run.cluster.threads, run.cpus));
   model::RunnerOptions options;
   options.mode = run.cluster.exact ? kernels::MatmulMode::kExact : kernels::MatmulMode::kQuantized;
   model::Runner runner(models.target, options, pool);

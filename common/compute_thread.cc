@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/compute_thread.h"
 
+#include "common/cpu_list.h"
+
 #include <utility>
 
 namespace rift {
 
-ComputeThread::ComputeThread() : thread_([this] { run(); }) {}
+ComputeThread::ComputeThread(const std::vector<int>& cpus)
+    : thread_([this, cpu = cpus.empty() ? -1 : cpus.front()] {
+        if (cpu >= 0) {
+          run_this_thread_on({cpu});
+        }
+        run();
+      }) {}
 
 ComputeThread::~ComputeThread() { stop(); }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace rift {
 
@@ -16,7 +17,8 @@ class ComputeThread {
  public:
   using Job = std::function<void()>;
 
-  ComputeThread();
+  /// With `cpus` the thread runs on the first of them only.
+  explicit ComputeThread(const std::vector<int>& cpus = {});
   /// Calls stop().
   ~ComputeThread();
   ComputeThread(const ComputeThread&) = delete;

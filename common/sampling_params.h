@@ -23,6 +23,9 @@ struct SamplingParams {
   std::uint64_t seed = 0;
   std::vector<std::pair<TokenId, float>> logit_bias;
 
+  [[nodiscard]] bool has_penalties() const {
+    return repeat_penalty != 1.0F || presence_penalty != 0.0F || frequency_penalty != 0.0F;
+  }
   bool operator==(const SamplingParams&) const = default;
 };
 

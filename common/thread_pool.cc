@@ -2,6 +2,7 @@
 #include "common/thread_pool.h"
 
 #include "common/check.h"
+#include "common/cpu_list.h"
 
 #include <algorithm>
 #include <atomic>
@@ -84,10 +85,17 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int threads, std::vector<int> cpus)
+    : threads_(threads), state_(std::make_unique<State>()) {
   RIFT_CHECK(threads >= 1, "threads = {}", threads);
   for (int i = 1; i < threads; ++i) {
-    state_->workers.emplace_back([state = state_.get()] { state->work(); });
+    const int cpu = cpus.empty() ? -1 : cpus[static_cast<std::size_t>(i) % cpus.size()];
+    state_->workers.emplace_back([state = state_.get(), cpu] {
+      if (cpu >= 0) {
+        run_this_thread_on({cpu});
+      }
+      state->work();
+    });
   }
 }
 

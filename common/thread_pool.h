@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace rift {
 
@@ -11,8 +12,9 @@ namespace rift {
 /// Resource type, pinned. Thread: parallel_for is called by one thread at a time.
 class ThreadPool {
  public:
-  /// threads >= 1, the caller included.
-  explicit ThreadPool(int threads);
+  /// threads >= 1, the caller included. With `cpus` worker i runs on cpus[i mod size] only; the
+  /// caller, thread 0, is pinned by its owner (ComputeThread).
+  explicit ThreadPool(int threads, std::vector<int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

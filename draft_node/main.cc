@@ -2,9 +2,8 @@
 #include "common/log.h"
 #include "common/trace.h"
 #include "draft_node/service.h"
-#include "model/pack_weights.h"
+#include "model/load_model.h"
 #include "model/tokenizer.h"
-#include "model/weights.h"
 #include "transport/node_process.h"
 #include "transport/ucx/ucx_transport.h"
 
@@ -35,13 +34,13 @@ struct Options {
   RefreshMode refresh_mode = RefreshMode::kStage;
 };
 
-DraftNodeOptions node_options(const Options& options, Trace* trace) {
+DraftNodeOptions node_options(const Options& options,
+                              const std::shared_ptr<const model::Weights>& weights,
+                              Trace* trace) {
   DraftNodeOptions node;
-  node.weights = model::load_weights(options.model);
-  if (!options.process.no_repack) {
-    node.weights = model::pack_weights(node.weights, options.process.threads);
-  }
+  node.weights = weights;
   node.threads = options.process.threads;
+  node.cpus = options.process.cpus;
   node.memory_bytes = options.memory_bytes;
   node.arena_bytes = options.arena_bytes;
   node.max_sessions = options.max_sessions;
@@ -95,7 +94,14 @@ int serve(const Options& options) {
   const transport::Endpoint endpoint =
       transport::parse_endpoint(options.process.listen).value_or_throw();
   const auto trace = open_trace(options.process, transport::Role::kDraft);
-  const DraftNodeOptions settings = node_options(options, trace.get());
+  const transport::NodeProcessOptions& process = options.process;
+  const model::LoadedModel loaded =
+      model::load_model(options.model,
+                        {.threads = process.threads,
+                         .cpus = process.cpus,
+                         .repack = !process.no_repack,
+                         .on_progress = transport::LoadReport(process.ready_fd)});
+  const DraftNodeOptions settings = node_options(options, loaded.weights, trace.get());
   boost::asio::io_context io(1);
   DraftNode node(
       io,
@@ -106,7 +112,7 @@ int serve(const Options& options) {
   const std::uint16_t port = node.start(endpoint);
   Readiness readiness(io, node, [&] {
     log().info("{} drafts on {}:{}", options.process.node_id, endpoint.host, port);
-    report_ready(options.process, port);
+    report_ready(options.process, port, loaded.seconds);
   });
   readiness.wait(Clock::now() + (settings.score ? kScoreGrace : std::chrono::seconds(0)));
   io.run();

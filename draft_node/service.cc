@@ -62,12 +62,13 @@ DraftNode::DraftNode(boost::asio::io_context& io,
                      const DraftNodeOptions& options)
     : io_(io),
       options_(options),
-      pool_(options.threads),
+      pool_(options.threads, options.cpus),
       transport_(std::move(transport)),
       engine_(options.weights, options.engine, pool_),
       tick_timer_(io),
       retry_timer_(io),
-      alive_(std::make_shared<int>(0)) {
+      alive_(std::make_shared<int>(0)),
+      compute_(options.cpus) {
   CoreOptions core;
   core.geometry = engine_.geometry();
   core.arena = arena_budget(options, engine_);

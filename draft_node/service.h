@@ -17,12 +17,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace rift::draft_node {
 
 struct DraftNodeOptions {
   std::shared_ptr<const model::Weights> weights;
   int threads = 1;                            // of the forward pass
+  std::vector<int> cpus;                      // as ThreadPool takes them; empty: any
   std::uint64_t memory_bytes = 0;             // of the device; 0: weights + scratch + arena_bytes
   std::uint64_t arena_bytes = 256ULL << 20U;  // for sessions, where memory_bytes is 0
   std::size_t max_sessions = 16;

@@ -16,6 +16,8 @@ namespace {
 
 // Floats per range below which handing work to another thread costs more than the conversion.
 constexpr std::int64_t kFloatsPerRange = 16384;
+// Below it the first position of every head would bring in memory for many.
+constexpr std::size_t kHugePage = 2U << 20U;
 
 KvGeometry geometry_of(const ModelConfig& config, DType dtype) {
   if (dtype != DType::kF16 && dtype != DType::kBF16 && dtype != DType::kF32) {
@@ -56,6 +58,9 @@ KvCache::KvCache(const ModelConfig& config, DType dtype, std::int32_t capacity)
                std::strerror(errno));
   }
   data_ = static_cast<std::byte*>(mapping);
+  if (static_cast<std::size_t>(capacity) * geometry_.vector_bytes() >= kHugePage) {
+    ::madvise(mapping, mapped_bytes_, MADV_HUGEPAGE);  // advice: small pages are only slower
+  }
   visible_.reserve(static_cast<std::size_t>(capacity));
 }
 

@@ -30,6 +30,20 @@ struct Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 };
 
+std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+struct Pages {
+  void* first = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// The pages that hold any byte of `part`, but for those after its end.
+Pages touched_pages(std::span<const std::byte> part) {
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(part.data()) % page_bytes();
+  return part.empty() ? Pages{}
+                      : Pages{const_cast<std::byte*>(part.data() - before), part.size() + before};
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
@@ -74,8 +88,25 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void prefetch_pages(std::span<const std::byte> part) {
+  const Pages pages = touched_pages(part);
+  ::madvise(pages.first, pages.bytes, MADV_WILLNEED);  // advice
+}
+
+void populate_pages(std::span<const std::byte> part) {
+  const Pages pages = touched_pages(part);
+  if (pages.bytes == 0 || ::madvise(pages.first, pages.bytes, MADV_POPULATE_READ) == 0) {
+    return;
+  }
+  // Linux before 5.14: a byte of every page.
+  const auto* bytes = static_cast<const volatile std::byte*>(pages.first);
+  for (std::size_t at = 0; at < pages.bytes; at += page_bytes()) {
+    static_cast<void>(bytes[at]);
+  }
+}
+
 void release_pages(std::span<const std::byte> part) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t page = page_bytes();
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
   const std::uintptr_t first = (begin + page - 1) / page * page;
   const std::uintptr_t last = (begin + part.size()) / page * page;

@@ -26,6 +26,10 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+/// Starts reading a part of a mapped file from the disk, and does not wait.
+void prefetch_pages(std::span<const std::byte> part);
+/// Brings every page of a part of a mapped file into memory.
+void populate_pages(std::span<const std::byte> part);
 /// Lets the kernel take back the whole pages of a part of a mapped file that will hardly be read
 /// again; reading it later is slower, not wrong.
 void release_pages(std::span<const std::byte> part);

@@ -109,8 +109,7 @@ void SamplerChain::apply_bias_and_penalties(std::span<float> logits,
       logits[static_cast<std::size_t>(id)] += bias;
     }
   }
-  if (params_.repeat_penalty == 1.0F && params_.presence_penalty == 0.0F &&
-      params_.frequency_penalty == 0.0F) {
+  if (!params_.has_penalties()) {
     return;
   }
   if (params_.penalty_window >= 0) {

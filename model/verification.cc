@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 namespace rift::model {
@@ -30,9 +31,13 @@ bool is_law(const Distribution& q, std::int32_t vocab) {
 }
 
 // The committed tokens that penalties can see, then all drafts. A row's context is a prefix of it.
+// Nothing where there are no penalties: nobody looks at it.
 std::vector<TokenId> penalty_context(const SamplingParams& params,
                                      std::span<const TokenId> history,
                                      std::span<const TokenId> drafted) {
+  if (!params.has_penalties()) {
+    return {};
+  }
   const bool all = params.penalty_window < 0;
   const std::size_t seen =
       all ? history.size()
@@ -103,14 +108,16 @@ Verification verify(SamplerChain& chain,
   const std::int32_t usable = usable_prefix(
       draft, static_cast<std::int32_t>(logits.cols), chain.greedy() ? DraftUniform() : drawn);
   const auto context = penalty_context(params, history, draft.tokens);
-  const std::size_t committed = context.size() - draft.tokens.size();
   const auto before = [&](std::int32_t row) {
-    return std::span(context).first(committed + static_cast<std::size_t>(row));
+    const std::size_t to_come = draft.tokens.size() - static_cast<std::size_t>(row);
+    return std::span(context).first(context.size() - std::min(context.size(), to_come));
   };
   if (chain.greedy()) {
-    return verify_greedy(draft.tokens, usable, [&](std::int32_t row) {
+    const auto choice = [&](std::int32_t row) {
       return chain.greedy_choice(logits.row_span(row), before(row));
-    });
+    };
+    // By reference: a std::function that holds the captures would allocate.
+    return verify_greedy(draft.tokens, usable, std::cref(choice));
   }
   const TargetLaw law = [&](std::int32_t row) -> const Distribution& {
     return chain.distribution(logits.row_span(row), before(row), 0);

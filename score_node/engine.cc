@@ -39,7 +39,7 @@ Event guarded(Event event, const Body& body) {
 ScoreEngine::ScoreEngine(std::shared_ptr<const model::Weights> weights,
                          const EngineOptions& options)
     : weights_(std::move(weights)),
-      pool_(options.threads),
+      pool_(options.threads, options.cpus),
       runner_(
           weights_, {.max_batch = options.chunk, .max_logit_rows = 1, .mode = options.mode}, pool_),
       histories_(weights_, options.kv_dtype, options.max_history_bytes) {}

@@ -12,12 +12,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace rift::score_node {
 
 struct EngineOptions {
   int threads = 1;
-  std::int32_t chunk = 512;  // largest ingest job
+  std::vector<int> cpus = {};  // as ThreadPool takes them; empty: any
+  std::int32_t chunk = 512;    // largest ingest job
   std::uint64_t max_history_bytes = 4ULL << 30U;
   DType kv_dtype = DType::kF16;
   kernels::MatmulMode mode = kernels::MatmulMode::kQuantized;

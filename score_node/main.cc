@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/log.h"
-#include "model/pack_weights.h"
-#include "model/weights.h"
+#include "model/load_model.h"
 #include "score_node/service.h"
 #include "transport/node_process.h"
 #include "transport/ucx/ucx_transport.h"
@@ -22,13 +21,12 @@ struct Options {
   std::uint64_t history_bytes = 4ULL << 30U;
 };
 
-ScoreNodeOptions node_options(const Options& options) {
+ScoreNodeOptions node_options(const Options& options,
+                              const std::shared_ptr<const model::Weights>& weights) {
   ScoreNodeOptions node;
-  node.weights = model::load_weights(options.model);
-  if (!options.process.no_repack) {
-    node.weights = model::pack_weights(node.weights, options.process.threads);
-  }
+  node.weights = weights;
   node.engine.threads = options.process.threads;
+  node.engine.cpus = options.process.cpus;
   node.engine.chunk = options.chunk;
   node.engine.max_history_bytes = options.history_bytes;
   node.engine.mode =
@@ -40,7 +38,14 @@ ScoreNodeOptions node_options(const Options& options) {
 int serve(const Options& options) {
   const transport::Endpoint endpoint =
       transport::parse_endpoint(options.process.listen).value_or_throw();
-  const ScoreNodeOptions settings = node_options(options);
+  const transport::NodeProcessOptions& process = options.process;
+  const model::LoadedModel loaded =
+      model::load_model(options.model,
+                        {.threads = process.threads,
+                         .cpus = process.cpus,
+                         .repack = !process.no_repack,
+                         .on_progress = transport::LoadReport(process.ready_fd)});
+  const ScoreNodeOptions settings = node_options(options, loaded.weights);
 
   boost::asio::io_context io(1);
   const auto transport = transport::make_ucx_transport(
@@ -53,7 +58,7 @@ int serve(const Options& options) {
 
   const std::uint16_t port = node.start(endpoint);
   log().info("{} serves scores on {}:{}", options.process.node_id, endpoint.host, port);
-  report_ready(options.process, port);
+  report_ready(options.process, port, loaded.seconds);
   io.run();
   node.stop();
   transport->stop();

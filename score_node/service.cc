@@ -71,7 +71,8 @@ ScoreNode::ScoreNode(boost::asio::io_context& io,
       options_(options),
       engine_(options.weights, options.engine),
       core_(core_options(options)),
-      buffer_(transport.allocate(options.send_chunks * options.send_chunk_bytes)) {}
+      buffer_(transport.allocate(options.send_chunks * options.send_chunk_bytes)),
+      compute_(options.engine.cpus) {}
 
 ScoreNode::~ScoreNode() { stop(); }
 

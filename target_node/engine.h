@@ -33,14 +33,16 @@ class TargetEngine {
  public:
   TargetEngine(std::shared_ptr<const model::Weights> weights,
                const EngineOptions& options,
-               int threads);
+               int threads,
+               const std::vector<int>& cpus = {});
 
   using OnPrefill = std::function<void(std::int32_t done, std::int32_t total)>;
   [[nodiscard]] PrefillDone prefill(const Prefill& job, const OnPrefill& progress);
   [[nodiscard]] VerifyDone verify(const Verify& job);
-  /// Seconds of a verification pass of 1 .. max_draft_len + 1 rows on an empty cache: some widths
-  /// measured, the others on straight lines between them.
-  [[nodiscard]] std::vector<double> measure_verify();
+  /// What verification passes of 1 .. max_draft_len + 1 rows cost: some widths measured, the best
+  /// of three, the others on straight lines between them. The deep cache is filled with
+  /// pseudo-random values: time does not depend on them.
+  [[nodiscard]] VerifyCosts measure_verify();
   /// The session is over. Unknown ids are ignored.
   void release(SessionId id);
 
@@ -51,6 +53,7 @@ class TargetEngine {
     std::unique_ptr<model::SamplerChain> sampler;
   };
 
+  [[nodiscard]] std::vector<double> measure_verify(Session& session, std::int32_t depth);
   /// Takes the parked cache that shares most with `prompt`, or a new one; returns the positions
   /// kept.
   std::int32_t adopt_cache(Session& session, std::span<const TokenId> prompt);
@@ -64,6 +67,8 @@ class TargetEngine {
   model::Runner runner_;
   std::vector<float> logits_;  // [max_draft_len + 1, V]
   std::vector<Position> positions_;
+  std::vector<TokenId> tokens_;     // of a verification
+  std::vector<std::int32_t> rows_;  // likewise
   std::map<SessionId, Session> sessions_;
   std::list<Session> parked_;  // newest first
 };

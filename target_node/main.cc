@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/pack_weights.h"
+#include "model/load_model.h"
 #include "model/tokenizer.h"
 #include "target_node/json.h"
 #include "target_node/service.h"
+#include "target_node/verify_cache.h"
 #include "transport/node_process.h"
 #include "transport/ucx/ucx_transport.h"
 
@@ -31,6 +32,7 @@ struct Options {
   std::string draft;
   std::int32_t context = 8192;
   std::int32_t max_draft_len = 31;
+  bool verify_costs = false;
   bool measure_verify = false;
   int connect_seconds = 30;
 };
@@ -41,10 +43,11 @@ class LineServer {
   LineServer(boost::asio::io_context& io, TargetNode& node)
       : io_(io), node_(node), in_(io, ::dup(STDIN_FILENO)) {}
 
-  void ready(const Status& draft, bool wanted) {
+  void ready(const Status& draft, bool wanted, const LoadSeconds& load) {
     emit({{"event", "ready"},
           {"draft", wanted && draft.ok()},
-          {"message", draft.ok() ? "" : draft.error().message()}});
+          {"message", draft.ok() ? "" : draft.error().message()},
+          {"load", json::parse(transport::to_json(load))}});
     read();
   }
 
@@ -132,18 +135,19 @@ class LineServer {
   bool ended_ = false;  // standard input
 };
 
-NodeOptions node_options(const Options& options) {
+NodeOptions node_options(const Options& options,
+                         const std::shared_ptr<const model::Weights>& weights) {
   NodeOptions node;
-  node.weights = model::load_weights(options.model);
-  if (!options.process.no_repack) {
-    node.weights = model::pack_weights(node.weights, options.process.threads);
-  }
+  node.weights = weights;
   node.engine.max_context = options.context;
   node.engine.max_draft_len = options.max_draft_len;
   node.engine.mode =
       options.process.exact ? kernels::MatmulMode::kExact : kernels::MatmulMode::kQuantized;
   node.threads = options.process.threads;
+  node.cpus = options.process.cpus;
+  node.verify_costs = options.verify_costs || options.measure_verify;
   node.measure_verify = options.measure_verify;
+  node.verify_cache = verify_cache_folder();
   node.trace = open_trace(options.process, transport::Role::kTarget);
   return node;
 }
@@ -159,7 +163,14 @@ transport::NodeInfo describe(const Options& options, const NodeOptions& node) {
 }
 
 int serve(const Options& options) {
-  const NodeOptions settings = node_options(options);
+  const transport::NodeProcessOptions& process = options.process;
+  const model::LoadedModel loaded =
+      model::load_model(options.model,
+                        {.threads = process.threads,
+                         .cpus = process.cpus,
+                         .repack = !process.no_repack,
+                         .on_progress = transport::LoadReport(STDOUT_FILENO)});
+  const NodeOptions settings = node_options(options, loaded.weights);
   boost::asio::io_context io(1);
   const auto transport =
       transport::make_ucx_transport(io, link_options(options.process, describe(options, settings)));
@@ -168,11 +179,11 @@ int serve(const Options& options) {
   const transport::StopSignals signals(io);
 
   if (options.draft.empty()) {
-    server.ready({}, false);
+    server.ready({}, false, loaded.seconds);
   } else {
     node.connect_draft(transport::parse_endpoint(options.draft).value_or_throw(),
                        std::chrono::seconds(options.connect_seconds),
-                       [&](const Status& status) { server.ready(status, true); });
+                       [&](const Status& status) { server.ready(status, true, loaded.seconds); });
   }
   io.run();
   node.stop();
@@ -189,10 +200,11 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--max-draft-len", o.max_draft_len, "largest draft length")
       ->check(CLI::Range(1, 255))
       ->capture_default_str();
-  app.add_flag("--measure-verify",
-               o.measure_verify,
-               "measure verification passes at start-up, for requests that leave the draft length "
-               "to the target");
+  app.add_flag("--verify-costs",
+               o.verify_costs,
+               "know what verification passes cost, for requests that leave the draft length to "
+               "the target: measured once for a model and machine, then kept in ~/.cache/rift");
+  app.add_flag("--measure-verify", o.measure_verify, "measure them again");
   app.add_option("--connect-seconds", o.connect_seconds, "how long to look for the draft node")
       ->capture_default_str();
   add_node_options(app, o.process, "target0");

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "target_node/service.h"
 
+#include "common/clock.h"
 #include "common/log.h"
+#include "kernels/ops.h"
+#include "target_node/verify_cache.h"
 
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
@@ -13,10 +16,42 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
 
+VerifyCosts known_costs(const NodeOptions& options, TargetEngine& engine) {
+  const model::Weights& weights = *options.weights;
+  VerifyKey key;
+  key.fingerprint = weights.fingerprint;
+  key.cpu = cpu_name();
+  key.cpu_target = kernels::cpu_target();
+  key.threads = options.threads;
+  key.exact = options.engine.mode == kernels::MatmulMode::kExact;
+  key.packed = weights.output.panel_rows != 0;
+  key.widest = options.engine.max_draft_len + 1;
+  if (!options.measure_verify && !options.verify_cache.empty()) {
+    if (std::optional<VerifyCosts> cached = read_verify_costs(options.verify_cache, key)) {
+      return *std::move(cached);
+    }
+  }
+  const TimePoint begin = Clock::now();
+  VerifyCosts costs = engine.measure_verify();
+  log().info("verification passes were measured in {:.2f} s: 1 row {:.1f} ms, {} rows {:.1f} ms",
+             seconds_between(begin, Clock::now()),
+             costs.empty.front() * 1e3,
+             key.widest,
+             costs.empty.back() * 1e3);
+  if (!options.verify_cache.empty()) {
+    try {
+      write_verify_costs(options.verify_cache, key, costs);
+    } catch (const Error& error) {
+      log().warn("the costs of verification are not kept: {}", error.message());
+    }
+  }
+  return costs;
+}
+
 CoreOptions core_options(const NodeOptions& options, TargetEngine& engine) {
   CoreOptions core = options.core;
-  if (options.measure_verify) {
-    core.verify_seconds = engine.measure_verify();
+  if (options.verify_costs) {
+    core.verify_costs = known_costs(options, engine);
   }
   core.max_context = options.engine.max_context;
   core.max_draft_len = options.engine.max_draft_len;
@@ -42,8 +77,9 @@ TargetNode::TargetNode(boost::asio::io_context& io,
     : io_(io),
       transport_(transport),
       options_(options),
-      engine_(options.weights, options.engine, options.threads),
+      engine_(options.weights, options.engine, options.threads, options.cpus),
       core_(core_options(options, engine_)),
+      compute_(options.cpus),
       tick_(io),
       // Sessions of a target that was restarted must not meet those of its former life at a draft
       // node that did not notice.

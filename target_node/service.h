@@ -12,11 +12,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace rift::target_node {
 
@@ -25,9 +27,13 @@ struct NodeOptions {
   EngineOptions engine;
   CoreOptions core;  // max_context, vocab and max_draft_len are taken from `engine` and the model
   int threads = 1;
-  /// Measure at start-up what a verification pass costs, for requests with auto_draft_len.
+  std::vector<int> cpus;  // as ThreadPool takes them; empty: any
+  /// Know at start-up what a verification pass costs, for requests with auto_draft_len: from
+  /// `verify_cache`, measured and kept there where it has none, or `measure_verify` asks for it.
+  bool verify_costs = false;
   bool measure_verify = false;
-  std::shared_ptr<Trace> trace;  // shared with the process that closes it; may be null
+  std::filesystem::path verify_cache;  // folder (verify_cache.h); empty: none
+  std::shared_ptr<Trace> trace;        // shared with the process that closes it; may be null
 };
 
 /// What a target says about itself in the handshake; `tokenizer_hash` as model::Tokenizer gives it.

@@ -2,6 +2,7 @@
 #include "transport/node_process.h"
 
 #include "common/arguments.h"
+#include "common/cpu_list.h"
 #include "common/log.h"
 
 #include <CLI/CLI.hpp>
@@ -11,12 +12,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <thread>
 #include <utility>
 
 namespace rift::transport {
@@ -47,14 +46,26 @@ void die_with(pid_t parent) {
   }
 }
 
+/// Nothing where fd < 0.
+void write_line(int fd, std::string line) {
+  line += '\n';
+  for (std::size_t done = 0; fd >= 0 && done < line.size();) {
+    const ssize_t n = ::write(fd, line.data() + done, line.size() - done);
+    if (n < 0 && errno != EINTR) {
+      throw fail(Errc::kIo, "descriptor {} for the starting process: {}", fd, std::strerror(errno));
+    }
+    done += n > 0 ? static_cast<std::size_t>(n) : 0;
+  }
+}
+
 }  // namespace
 
 void add_node_options(CLI::App& app, NodeProcessOptions& o, const std::string& node_id) {
   o.node_id = node_id;
-  o.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  app.add_option("--threads", o.threads, "CPU threads")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  app.add_option("--threads", o.threads, "CPU threads; default: one for each CPU of --cpus")
+      ->check(CLI::Range(1, 1024));
+  add_cpus_option(app, "--cpus", o.cpus, "CPUs that this node runs on, e.g. 0-3,8; default: all");
+  app.parse_complete_callback([&o] { o.threads = thread_count(o.threads, o.cpus); });
   app.add_option("--node-id", o.node_id, "name in logs and to peers")->capture_default_str();
   app.add_option("--secret-file", o.secret_file, "shared secret; without one: loopback only");
   app.add_option("--require-transport", o.require_transport, "refuse links without this transport");
@@ -66,6 +77,22 @@ void add_node_options(CLI::App& app, NodeProcessOptions& o, const std::string& n
   app.add_flag("--no-repack", o.no_repack, "compute from the weights as they lie in the file");
   app.add_flag("--die-with-parent", o.die_with_parent, "end when the starting process ends");
   app.set_version_flag("--version", RIFT_VERSION);
+}
+
+void add_cpus_option(CLI::App& app,
+                     const std::string& name,
+                     std::vector<int>& cpus,
+                     const std::string& about) {
+  app.add_option_function<std::string>(
+      name,
+      [name, &cpus](const std::string& text) {
+        try {
+          cpus = parse_cpu_list(text);
+        } catch (const Error& error) {
+          throw CLI::ValidationError(name, error.message());
+        }
+      },
+      about);
 }
 
 void add_listen_options(CLI::App& app, NodeProcessOptions& o, const std::string& listen) {
@@ -86,6 +113,9 @@ int run_node(CLI::App& app,
     init_logging(options.node_id, options.log_level);
     if (options.die_with_parent) {
       die_with(parent);
+    }
+    if (!options.cpus.empty()) {
+      run_this_thread_on(options.cpus);
     }
     return serve();
   } catch (const CLI::ParseError& error) {
@@ -110,20 +140,24 @@ std::shared_ptr<Trace> open_trace(const NodeProcessOptions& options, Role role) 
   return options.trace.empty() ? nullptr : std::make_shared<Trace>(options.trace, to_string(role));
 }
 
-void report_ready(const NodeProcessOptions& options, std::uint16_t port) {
-  const int fd = options.ready_fd;
-  if (fd < 0) {
-    return;
+void LoadReport::operator()(std::uint64_t done, std::uint64_t total) {
+  if (const TimePoint now = Clock::now(); now >= next_) {
+    next_ = now + std::chrono::milliseconds(100);
+    write_line(fd_, fmt::format(R"({{"event":"load","done":{},"total":{}}})", done, total));
   }
-  const std::string line = fmt::format("{{\"port\":{},\"pid\":{}}}\n", port, ::getpid());
-  for (std::size_t done = 0; done < line.size();) {
-    const ssize_t n = ::write(fd, line.data() + done, line.size() - done);
-    if (n < 0 && errno != EINTR) {
-      throw fail(Errc::kIo, "--ready-fd {}: {}", fd, std::strerror(errno));
-    }
-    done += n > 0 ? static_cast<std::size_t>(n) : 0;
+}
+
+std::string to_json(const LoadSeconds& load) {
+  return fmt::format(
+      R"({{"open":{:.6f},"prefault":{:.6f},"pack":{:.6f}}})", load.open, load.prefault, load.pack);
+}
+
+void report_ready(const NodeProcessOptions& options, std::uint16_t port, const LoadSeconds& load) {
+  write_line(options.ready_fd,
+             fmt::format(R"({{"port":{},"pid":{},"load":{}}})", port, ::getpid(), to_json(load)));
+  if (options.ready_fd >= 0) {
+    ::close(options.ready_fd);
   }
-  ::close(fd);
 }
 
 StopSignals::StopSignals(boost::asio::io_context& io) : signals_(io, SIGINT, SIGTERM) {

@@ -27,7 +27,10 @@ struct CoreOptions {
   std::int32_t max_draft_len = 256;    // of any session
   std::size_t max_sessions = 16;
   RefreshMode refresh_mode = RefreshMode::kStage;
+  /// For the first working set: this, and more for every token that the score node prefills. Less
+  /// than a target waits (its open_timeout).
   std::chrono::seconds open_deadline{120};
+  std::chrono::milliseconds open_deadline_per_token{50};
   std::chrono::seconds refresh_deadline{60};
 };
 

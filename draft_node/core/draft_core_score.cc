@@ -123,7 +123,8 @@ void DraftCore::open_on_score(Session& session) {
   flight.record.covered_tokens = session.history();
   flight.record.requested_at_ns = nanoseconds(now_.time_since_epoch());
   flight.requested = now_;
-  flight.deadline = now_ + options_.open_deadline;
+  flight.deadline =
+      now_ + options_.open_deadline + options_.open_deadline_per_token * session.history();
   flight.committed = session.committed();
   session.flight = flight;
   session.next_epoch = Epoch{1};

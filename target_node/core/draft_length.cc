@@ -22,6 +22,14 @@ void average_in(double& mean, double value, bool first) {
 
 }  // namespace
 
+std::vector<double> VerifyCosts::at(std::int32_t position) const {
+  std::vector<double> out = empty;
+  for (std::size_t i = 0; depth > 0 && i < out.size(); ++i) {
+    out[i] += std::max(0.0, deep[i] - empty[i]) * position / depth;
+  }
+  return out;
+}
+
 DraftLength::DraftLength(std::int32_t longest, std::vector<double> verify_seconds)
     : longest_(longest),
       measured_(std::move(verify_seconds)),
@@ -31,8 +39,11 @@ DraftLength::DraftLength(std::int32_t longest, std::vector<double> verify_second
   measured_.resize(seen_.size(), measured_.empty() ? 1.0 : measured_.back());
 }
 
-void DraftLength::drafted(std::int32_t tokens, double seconds) {
-  average_in(step_seconds_, seconds / tokens, step_seconds_ == 0.0);
+void DraftLength::drafted(std::int32_t tokens, double draft_seconds, double seconds) {
+  const double drafting = std::clamp(draft_seconds, 0.0, seconds);
+  average_in(step_seconds_, drafting / tokens, !drafts_seen_);
+  average_in(round_seconds_, seconds - drafting, !drafts_seen_);
+  drafts_seen_ = true;
 }
 
 void DraftLength::verified(std::int32_t drafted, std::int32_t accepted, double seconds) {
@@ -71,7 +82,7 @@ std::int32_t DraftLength::best() const {
     const auto at = static_cast<std::size_t>(gamma - 1);
     all_hold *= (hits_[at] + kGuessWeight * overall) / (tries_[at] + kGuessWeight);
     tokens += all_hold;
-    const double rate = tokens / (gamma * step_seconds_ + verify_cost(gamma));
+    const double rate = tokens / (gamma * step_seconds_ + round_seconds_ + verify_cost(gamma));
     if (rate > most) {
       most = rate;
       choice = gamma;
@@ -81,7 +92,7 @@ std::int32_t DraftLength::best() const {
 }
 
 std::int32_t DraftLength::next() {
-  if (step_seconds_ == 0.0) {
+  if (!drafts_seen_) {
     return std::min(kFirst, longest_);
   }
   const std::int32_t choice = best();

@@ -128,12 +128,14 @@ void TargetCore::on(const Submit& event) {
   s.outcome.accepted_per_position.assign(static_cast<std::size_t>(s.request.draft_len), 0);
   s.outcome.drafted_per_position.assign(static_cast<std::size_t>(s.request.draft_len), 0);
   if (s.request.auto_draft_len) {
-    s.length.emplace(s.request.draft_len, options_.verify_seconds);
+    s.length.emplace(s.request.draft_len,
+                     options_.verify_costs.at(static_cast<std::int32_t>(s.request.prompt.size())));
   }
   if (s.request.use_draft) {
     if (draft_up_) {
       s.draft = DraftState::kOpening;
-      s.deadline = now_ + options_.open_timeout;
+      s.deadline = now_ + options_.open_timeout +
+                   options_.open_timeout_per_token * std::ssize(s.request.prompt);
       actions_.emplace_back(SendDraft{open_message(s.id, s.request)});
     } else {
       s.outcome.draft_error = "no draft node is connected";
@@ -225,7 +227,9 @@ void TargetCore::on_message(const transport::Proposal& message) {
   const double seconds = seconds_between(s->phase_start, now_);
   s->outcome.draft_wait_seconds += seconds;
   if (s->length && !message.tokens.empty()) {
-    s->length->drafted(static_cast<std::int32_t>(message.tokens.size()), seconds);
+    s->length->drafted(static_cast<std::int32_t>(message.tokens.size()),
+                       std::chrono::duration<double>(Nanoseconds(message.draft_ns)).count(),
+                       seconds);
   }
   s->outcome.progress.refreshes = message.refreshes;
   s->outcome.progress.refresh_bytes = message.refresh_bytes;

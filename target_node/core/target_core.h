@@ -98,8 +98,11 @@ struct CoreOptions {
   std::int32_t max_context = 0;  // prompt and answer of one session
   std::int32_t vocab = 0;
   std::int32_t max_draft_len = 31;
-  std::vector<double> verify_seconds;               // by width, from 1 on; empty: not measured
-  std::chrono::milliseconds open_timeout{180'000};  // OpenSession -> SessionReady
+  VerifyCosts verify_costs;
+  /// OpenSession -> SessionReady: this, and more for every token of the prompt, which the score
+  /// node prefills while the target does.
+  std::chrono::milliseconds open_timeout{180'000};
+  std::chrono::milliseconds open_timeout_per_token{60};
   std::chrono::milliseconds round_timeout{30'000};  // Verdict -> Proposal
   std::chrono::milliseconds close_timeout{2'000};   // CloseSession -> SessionClosed
 };

@@ -52,6 +52,9 @@ TEST(BadInput, WrongUsageExitsWith2) {
   expect_refused(run_with(m, m, {}), "exit code 2", "a prompt");
   expect_refused(run_with(m, m, {"-p", "x", "--policy", "best"}), "exit code 2", "--policy");
   expect_refused(run_with(m, m, {"-p", "x", "--budget", "0"}), "exit code 2", "--budget");
+  expect_refused(run_with(m, m, {"-p", "x", "--cpus", "0-"}), "exit code 2", "list of CPUs");
+  expect_refused(
+      run_with(m, m, {"-p", "x", "--draft-cpus", "8000"}), "exit code 2", "CPU 8000 is not there");
   expect_refused(run_with(m, m, {"-p", "x", "--temp", "-1"}), "exit code 2", "--temp");
   expect_refused(run_with(m, m, {"-p", "x", "--temp", "nan"}), "exit code 2", "--temp");
   expect_refused(run_with(m, m, {"-p", "x", "--presence-penalty", "inf"}),

@@ -61,8 +61,13 @@ TEST(Run, ThreeProcessesGiveTheTokensOfPlainDecodingAndStreamRefreshes) {
   const auto arguments = run_arguments(large_model(), prompt_file(40));
   const Finished plain = run_rift(with(arguments, {"--no-draft"}), true);
   ASSERT_EQ(plain.ended, "exit code 0") << plain.err;
-  const Finished drafted = run_rift(arguments, true);
+  const Finished drafted = run_rift(with(arguments, {"--cpus", "0"}), true);
   ASSERT_EQ(drafted.ended, "exit code 0") << drafted.err;
+  const auto& seconds = drafted.json.at("seconds").as_object();
+  EXPECT_GT(seconds.at("first_token").as_double(), seconds.at("load").as_double());
+  for (const char* node : {"target", "draft", "score"}) {
+    EXPECT_GT(seconds.at("load_stages").at(node).at("open").as_double(), 0.0) << node;
+  }
   EXPECT_EQ(tokens_of(drafted), tokens_of(plain));
   EXPECT_GT(drafted.json.at("accepted_length_pooled").as_double(), 1.2);
   EXPECT_EQ(plain.json.at("accepted_length_pooled").as_double(), 1.0);
@@ -127,6 +132,63 @@ TEST(Run, WritesATraceThatPerfettoReads) {
     names.emplace_back(event.at("name").as_string());
   }
   EXPECT_THAT(names, testing::IsSupersetOf({"prefill", "verify", "round", "score", "put"}));
+}
+
+TEST(Bench, TheModelsPassesHaveTheKeysThatScriptsRelyOn) {
+  const Finished done = run_rift({"bench",
+                                  "model",
+                                  "-m",
+                                  small_model(),
+                                  "--prefill",
+                                  "24",
+                                  "--depth",
+                                  "0,50",
+                                  "--widths",
+                                  "3",
+                                  "--verify-depth",
+                                  "50",
+                                  "--score-depth",
+                                  "80",
+                                  "--rounds",
+                                  "2",
+                                  "--seconds",
+                                  "0"},
+                                 true);
+  ASSERT_EQ(done.ended, "exit code 0") << done.err;
+  struct Expected {
+    const char* test;
+    int tokens, depth, width;
+  };
+  constexpr Expected kExpected[] = {{"decode", 1, 0, 1},
+                                    {"decode", 1, 50, 1},
+                                    {"verify", 3, 50, 3},
+                                    {"score", 80, 80, 64},
+                                    {"prefill", 24, 0, 24}};
+  const auto& rows = done.json.at("rows").as_array();
+  ASSERT_EQ(rows.size(), std::size(kExpected));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const boost::json::object& row = rows[i].as_object();
+    EXPECT_EQ(row.at("test"), kExpected[i].test);
+    EXPECT_EQ(row.at("tokens").to_number<int>(), kExpected[i].tokens) << i;
+    EXPECT_EQ(row.at("depth").to_number<int>(), kExpected[i].depth) << i;
+    EXPECT_EQ(row.at("width").to_number<int>(), kExpected[i].width) << i;
+    EXPECT_EQ(row.at("model"), small_model());
+    for (const char* key : {"tokens_per_second", "gbytes_per_second", "limit_ratio"}) {
+      EXPECT_GT(row.at(key).to_number<double>(), 0.0) << i << " " << key;
+    }
+  }
+  EXPECT_GT(done.json.at("limits").at("read_gbytes_per_second").to_number<double>(), 0.0);
+}
+
+TEST(Bench, OneGroupOfKernels) {
+  const Finished done = run_rift({"bench", "kernels", "--op", "elementwise"}, true);
+  ASSERT_EQ(done.ended, "exit code 0") << done.err;
+  const auto& rows = done.json.at("rows").as_array();
+  EXPECT_EQ(rows.size(), 7U);
+  for (const boost::json::value& row : rows) {
+    EXPECT_GT(row.at("read_ratio").to_number<double>(), 0.0);
+  }
+  EXPECT_EQ(run_rift({"bench", "kernels", "--op", "nothing"}, false).ended, "exit code 2");
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ RunReport report() {
   r.target_file = "t.gguf";
   r.request.prompt = {1, 2, 3};
   r.request.draft_len = 2;
+  r.first_token_seconds = 1.25;
+  r.start_up.score.pack = 0.5;
   target_node::Outcome& o = r.outcome;
   o.tokens = {5, 6, 7, 8, 9, 10};
   o.progress.steps = 2;
@@ -77,6 +79,9 @@ TEST(RunJson, HasTheKeysThatScriptsRelyOn) {
   }
   EXPECT_EQ(j.at("accepted_length_pooled").as_double(), 2.5);
   EXPECT_EQ(j.at("tokens_per_second").as_double(), 10.0);
+  EXPECT_EQ(j.at("seconds").at("first_token").as_double(), 1.25);
+  EXPECT_EQ(j.at("seconds").at("load_stages").at("score").at("pack").as_double(), 0.5);
+  EXPECT_EQ(j.at("seconds").at("load_stages").at("target").at("open").as_double(), 0.0);
   const auto& refresh = j.at("refresh").as_object();
   EXPECT_EQ(refresh.at("count").to_number<int>(), 2);  // the first working set is none
   EXPECT_EQ(refresh.at("bytes").to_number<int>(), 5000);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/thread_pool.h"
 
+#include "common/compute_thread.h"
+#include "common/cpu_list.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -60,6 +64,29 @@ TEST_P(ThreadPoolTest, RunsOnceOnEveryThread) {
     pool.parallel_for(10, 1, [&](std::int64_t begin, std::int64_t end) { sum += end - begin; });
     EXPECT_EQ(sum, 10);
   }
+}
+
+TEST(PinnedThreads, RunOnTheirOwnCpuAndOthersDoNot) {
+  const std::vector<int> all = available_cpus();
+  const int last = all.back();
+  {
+    ThreadPool pool(3, {last});
+    const std::thread::id caller = std::this_thread::get_id();
+    std::mutex mutex;
+    std::vector<std::vector<int>> workers;
+    pool.on_every_thread([&] {
+      if (std::this_thread::get_id() != caller) {
+        const std::lock_guard lock(mutex);
+        workers.push_back(available_cpus());
+      }
+    });
+    EXPECT_EQ(workers, (std::vector<std::vector<int>>(2, {last})));
+    EXPECT_EQ(available_cpus(), all);
+  }
+  std::promise<std::vector<int>> seen;
+  ComputeThread compute({last});
+  compute.submit([&] { seen.set_value(available_cpus()); });
+  EXPECT_EQ(seen.get_future().get(), std::vector<int>{last});
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 5));

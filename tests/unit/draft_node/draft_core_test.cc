@@ -437,7 +437,9 @@ TEST(DraftCore, ALateFirstWorkingSetCannotTouchTheOneInUse) {
   world.target(CoreWorld::open_message(100));
   const auto open = world.to_score<ScoreOpen>();
   const auto first = world.take<OpenWorkingSet>();
-  world.pass(120s);
+  world.pass(125s - 1ms);  // 120 s, and 50 ms for every token of the prompt
+  EXPECT_FALSE(world.take<OpenWorkingSet>());
+  world.pass(1ms);
   const auto second = world.take<OpenWorkingSet>();
   ASSERT_TRUE(second);
   EXPECT_NE(second->offset, first->offset);
@@ -457,7 +459,7 @@ TEST(DraftCore, IsRefusedWhenItsFirstWorkingSetIsLateAndThereIsNoRoom) {
   world.send(ScoreUp{"inproc"});
   world.target(CoreWorld::open_message(100));
   ASSERT_TRUE(world.to_score<ScoreOpen>());
-  world.pass(120s);
+  world.pass(125s);
   const auto refused = world.to_target<SessionRefused>();
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->code, Errc::kTimeout);

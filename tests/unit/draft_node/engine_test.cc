@@ -5,6 +5,7 @@
 
 #include "policy/budget.h"
 #include "tests/golden/golden_data.h"
+#include "tests/unit/model/count_allocations.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -172,6 +173,24 @@ TEST_F(EngineTest, DraftsTheSameFromBlocksAndRingThatHoldEverything) {
   draft.draft_len = 1;
   EXPECT_EQ(engine_.run(draft).tokens.at(0), expected_[0]);
   EXPECT_EQ(engine_.working_set(target.id).peak_cached(), 95);
+}
+
+TEST_F(EngineTest, AStepAllocatesNothing) {
+  const OpenWorkingSet job = open(1, full());
+  ASSERT_FALSE(prefill(job.id, 0, 95).error);
+  const auto allocations_of = [&](std::int32_t draft_len) {
+    DraftJob draft = first_draft(job.id);
+    draft.draft_len = draft_len;
+    const std::int64_t before = model::allocations();
+    const DraftDone done = engine_.run(draft);
+    const std::int64_t after = model::allocations();
+    EXPECT_EQ(done.steps, static_cast<std::uint64_t>(draft_len));
+    return after - before;
+  };
+  (void)allocations_of(kDraftLen);
+  // A job has its answer to allocate, whose tokens are one vector; its steps nothing.
+  EXPECT_EQ(allocations_of(kDraftLen), allocations_of(1));
+  EXPECT_LE(allocations_of(1), 1);
 }
 
 TEST_F(EngineTest, DraftsWithinItsBudgetAtAnyBudget) {

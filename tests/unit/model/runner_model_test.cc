@@ -3,7 +3,7 @@
 // weights give the bits of those in the file.
 #include "common/thread_pool.h"
 #include "model/kv_cache.h"
-#include "model/pack_weights.h"
+#include "model/load_model.h"
 #include "model/runner.h"
 #include "model/weights.h"
 #include "tests/golden/published_model.h"
@@ -36,7 +36,7 @@ TEST(RunnerOnPublishedModel, GivesTheSameBitsForAnyWidthOfPassAndThreadCount) {
   const auto weights = load_weights(path);
   const std::vector<TokenId> tokens = random_tokens(kTokens, weights->config.vocab);
   const std::vector<float> one_by_one = logits_of(weights, tokens, 1, 1);
-  const auto packed = pack_weights(weights, 2);
+  const auto packed = load_model(path, {.threads = 2}).weights;
   EXPECT_EQ(packed->bytes, weights->bytes);  // its matrices are whole panels
   struct Case {
     const std::shared_ptr<const Weights>& weights;

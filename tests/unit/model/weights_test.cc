@@ -2,17 +2,21 @@
 #include "model/weights.h"
 
 #include "common/error.h"
+#include "model/load_model.h"
 #include "model/safetensors.h"
 #include "tests/golden/published_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace rift::model {
 namespace {
@@ -72,6 +76,28 @@ TEST_P(GoldenCheckpoint, CountsTheBytesOfAllItsTensors) {
     expected += tensor.bytes;
   }
   EXPECT_EQ(load_weights(folder)->bytes, expected);
+}
+
+TEST_P(GoldenCheckpoint, IsTheSameModelLoadedToComputeWith) {
+  const fs::path folder = golden_models() / GetParam();
+  const auto plain = load_weights(folder);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> progress;
+  LoadOptions options;
+  options.threads = 2;
+  options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+    progress.emplace_back(done, total);
+  };
+  const LoadedModel loaded = load_model(folder, options);
+  EXPECT_EQ(loaded.weights->config, plain->config);
+  EXPECT_EQ(loaded.weights->fingerprint, plain->fingerprint);
+  EXPECT_GT(loaded.seconds.open, 0.0);
+  // The embedding, seven matrices of every layer, and the output where it is one of its own.
+  const bool tied = plain->config.tied_embeddings;
+  ASSERT_EQ(std::ssize(progress), 1 + 7 * plain->config.layers + (tied ? 0 : 1));
+  EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
+  EXPECT_EQ(progress.back().first, progress.back().second);
+  EXPECT_LT(progress.front().first, progress.front().second);
+  EXPECT_EQ(tied, loaded.weights->output.data == loaded.weights->embedding.data);
 }
 
 INSTANTIATE_TEST_SUITE_P(All,

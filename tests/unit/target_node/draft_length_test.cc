@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "target_node/core/draft_length.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,11 +17,12 @@ struct World {
   double step;
   double first_row;
   double next_row;
+  double link = 0.0;
 
   [[nodiscard]] double verify(std::int32_t gamma) const { return first_row + gamma * next_row; }
   [[nodiscard]] double rate(std::int32_t gamma) const {
     const double tokens = p == 1.0 ? gamma + 1.0 : (1.0 - std::pow(p, gamma + 1)) / (1.0 - p);
-    return tokens / (gamma * step + verify(gamma));
+    return tokens / (gamma * step + (gamma > 0 ? link : 0.0) + verify(gamma));
   }
   [[nodiscard]] std::int32_t best() const {
     std::int32_t out = 0;
@@ -47,7 +49,7 @@ struct World {
       ++accepted;
     }
     if (gamma > 0) {
-      length.drafted(gamma, gamma * step);
+      length.drafted(gamma, gamma * step, gamma * step + link);
     }
     length.verified(gamma, accepted, verify(gamma));
   }
@@ -106,6 +108,35 @@ TEST(DraftLength, StopsDraftingThatDoesNotPayAndProbes) {
     good.play(length, gamma, state);
   }
   EXPECT_GT(gamma, 4);
+}
+
+// A slow link costs the same for a long draft as for a short one: it makes longer drafts worth it,
+// or none at all.
+TEST(DraftLength, TellsTheLinkFromTheDraftsSteps) {
+  const World near{0.85, 0.005, 0.06, 0.01};
+  const World far{0.85, 0.005, 0.06, 0.01, 0.05};
+  ASSERT_GT(far.best(), near.best());
+  EXPECT_GT(share_of_best(far, far.curve()), 0.93);
+  const World lost{0.5, 0.005, 0.06, 0.01, 0.5};
+  ASSERT_EQ(lost.best(), 0);
+  EXPECT_GT(share_of_best(lost, lost.curve()), 0.9);
+}
+
+// What a peer says about itself costs drafts at worst.
+TEST(DraftLength, TakesNoTimeForDraftingThatTheWaitDoesNotHold) {
+  DraftLength honest(kLongest, World{0.85, 0.02, 0.06, 0.01}.curve());
+  DraftLength boasting = honest;
+  honest.drafted(4, 0.08, 0.08);
+  boasting.drafted(4, 1e9, 0.08);
+  EXPECT_EQ(boasting.next(), honest.next());
+}
+
+TEST(VerifyCosts, GrowWithEveryCachedPosition) {
+  const VerifyCosts costs{{0.1, 0.2, 0.3}, {0.2, 0.4, 0.25}, 1000};
+  EXPECT_THAT(costs.at(0), testing::Pointwise(testing::DoubleEq(), {0.1, 0.2, 0.3}));
+  EXPECT_THAT(costs.at(500), testing::Pointwise(testing::DoubleEq(), {0.15, 0.3, 0.3}));
+  EXPECT_THAT(costs.at(3000), testing::Pointwise(testing::DoubleEq(), {0.4, 0.8, 0.3}));
+  EXPECT_TRUE(VerifyCosts{}.at(100).empty());
 }
 
 TEST(DraftLength, AsksForLittleUntilItKnows) {

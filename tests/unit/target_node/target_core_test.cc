@@ -287,6 +287,30 @@ TEST(TargetCore, ClosesTheSessionAtTheDraftWhenItIsTooSlow) {
   EXPECT_EQ(h.outcome->draft_lost, 1U);
 }
 
+TEST(TargetCore, WaitsLongerForASessionWithALongerPrompt) {
+  CoreOptions o = options();
+  o.max_context = 20'000;
+  for (const std::size_t prompt : {1U, 16'000U}) {
+    Harness h(o);
+    Request r = request(20);
+    r.prompt.assign(prompt, 1);
+    h.step(DraftUp{});
+    h.step(Submit{kSession, r});
+    h.run();
+    // 180 s, and 60 ms a token.
+    h.now += 180s + 60ms * static_cast<int>(prompt) - 1ms;
+    h.step(Tick{});
+    h.run();
+    EXPECT_FALSE(h.outcome) << prompt;
+    h.now += 1ms;
+    h.step(Tick{});
+    h.run();
+    ASSERT_TRUE(h.outcome) << prompt;
+    EXPECT_EQ(h.outcome->tokens, plain_decoding(r));
+    EXPECT_THAT(h.outcome->draft_error, testing::HasSubstr("did not open"));
+  }
+}
+
 TEST(TargetCore, CancelEndsAtTheNextBoundary) {
   Harness h;
   h.step(Submit{kSession, request(100)});
