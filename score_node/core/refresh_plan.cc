@@ -165,7 +165,7 @@ RefreshPlan plan_refresh(const WorkingSetLayout& layout,
     where.head = static_cast<std::uint16_t>(i % heads);
     HeadPlan(mirror.head(i / heads, i % heads),
              selection[static_cast<std::size_t>(i)],
-             layout.shares_heads())
+             layout.extra_entries > 0)
         .place(layout, limit, where, plan);
   }
   if (layout.shares_heads()) {

@@ -34,8 +34,9 @@ struct RefreshPlan {
 /// The difference between what the draft node holds and `selection` [L, G] of the candidates
 /// [0, limit). Blocks held with the same count stay where they are. A new block takes its own older
 /// version's entry, else an empty one, else that of the least valuable resident of its head; where
-/// the heads of a layer share their budget, that resident's entry before an empty one, and what a
-/// head gains is tied to what another one gives up, so that no wave exceeds the budget.
+/// the table has more entries than a head's budget, that resident's entry before an empty one, and
+/// where the heads of a layer share their budget, what one gains is tied to what another one gives
+/// up, so that no wave exceeds the budget.
 /// Pure. Source: ARCHITECTURE.md, 4.
 [[nodiscard]] RefreshPlan plan_refresh(const WorkingSetLayout& layout,
                                        const BlockMirror& mirror,

@@ -49,8 +49,10 @@ std::vector<PolicySpec> policies() {
   out.push_back(spec);
   for (const std::int32_t budget : {1, 64, 256, 1024}) {
     spec.budget = budget;
-    spec.policy = Policy::kSwa;
-    out.push_back(spec);
+    for (const Policy policy : {Policy::kSwa, Policy::kStreamingLlm}) {
+      spec.policy = policy;
+      out.push_back(spec);
+    }
     for (const std::int32_t block : {1, 16, 128}) {
       for (const Policy policy : {Policy::kSnapKv, Policy::kRiftStat, Policy::kRiftDyn}) {
         PolicySpec blocked = spec;
@@ -63,9 +65,37 @@ std::vector<PolicySpec> policies() {
   return out;
 }
 
+/// Every selector with every allocation, in blocks of 1 and more.
+std::vector<PolicySpec> selectors() {
+  std::vector<PolicySpec> out;
+  PolicySpec spec = request(3).policy;
+  for (const Selector selector : {Selector::kSnapKv,
+                                  Selector::kCriticalKv,
+                                  Selector::kExpectedAttention,
+                                  Selector::kCurDkv,
+                                  Selector::kTriAttention}) {
+    for (const Allocation allocation :
+         {Allocation::kUniform, Allocation::kAdaKv, Allocation::kPyramidKv}) {
+      for (const std::int32_t budget : {1, 48, 1024}) {
+        for (const std::int32_t block : {1, 16}) {
+          spec.selector = selector;
+          spec.allocation = allocation;
+          spec.budget = budget;
+          spec.block = block;
+          spec.pooling = block == 1 ? Pooling::kAverage : Pooling::kNone;
+          out.push_back(spec);
+        }
+      }
+    }
+  }
+  return out;
+}
+
 std::string describe(const Request& r) {
-  return fmt::format("{} B {} P {} gamma {} prompt {}",
+  return fmt::format("{} {} {} B {} P {} gamma {} prompt {}",
                      to_string(r.policy.policy),
+                     to_string(r.policy.selector),
+                     to_string(r.policy.allocation),
                      r.policy.budget,
                      r.policy.block,
                      r.auto_draft_len ? "auto" : std::to_string(r.draft_len),
@@ -104,6 +134,22 @@ TEST_P(TinyLossless, EveryPolicyBudgetBlockAndDraftLengthGivesTheTargetsTokens) 
   // Both ways through verification were taken.
   EXPECT_LT(accepted, drafted);
   EXPECT_GT(accepted, GetParam().target == GetParam().draft ? drafted / 10 : 0U);
+}
+
+TEST_P(TinyLossless, EverySelectorAndAllocationTakesPromptsOfAnyLength) {
+  for (const std::int32_t prompt : {1, 63, 64, 65, 150}) {
+    Request r = request(prompt);
+    const std::vector<TokenId> expected = plain(*nodes_, r);
+    for (const PolicySpec& policy : selectors()) {
+      r.policy = policy;
+      r.policy.policy = Policy::kRiftDyn;
+      r.policy.window = prompt == 65 ? 64 : 16;
+      const Outcome outcome = nodes_->generate(r, {});
+      ASSERT_THAT(outcome.tokens, ElementsAreArray(expected)) << describe(r);
+      ASSERT_EQ(outcome.draft_error, "") << describe(r);
+      ASSERT_EQ(outcome.draft_closed.score_lost, 0U) << describe(r);
+    }
+  }
 }
 
 TEST_P(TinyLossless, RefreshesInWavesAndAfterEveryTokenChangeNothing) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/score_node/core_rig.h"
 
+#include "policy/allocation.h"
 #include "policy/budget.h"
 #include "policy/selection.h"
 
@@ -84,7 +85,7 @@ void FakeDraft::check_table() const {
   std::map<std::int32_t, std::set<std::uint32_t>> blocks_of_head;
   std::map<std::int32_t, std::int32_t> positions;
   for (const auto& [key, update] : table) {
-    EXPECT_LT(key.second, static_cast<std::uint32_t>(layout.slots_per_head));
+    EXPECT_LT(key.second, static_cast<std::uint32_t>(layout.entries()));
     EXPECT_LT(update.slot, layout.slot_count());
     EXPECT_TRUE(slots.insert(update.slot).second) << "slot " << update.slot << " named twice";
     EXPECT_TRUE(blocks_of_head[key.first].insert(update.block).second)
@@ -92,9 +93,22 @@ void FakeDraft::check_table() const {
     positions[key.first] += update.count;
   }
   const std::int32_t recent = policy::plan_budget(policy, context).recent;
-  for (const auto& [head, count] : positions) {
-    EXPECT_LE(recent + count, policy.budget) << "head " << head;
+  std::int64_t total = 0;
+  for (std::int32_t layer = 0; layer < kGeometry.layers; ++layer) {
+    std::int64_t of_layer = 0;
+    for (std::int32_t head = 0; head < kGeometry.kv_heads; ++head) {
+      const std::int64_t count = recent + positions[layer * kGeometry.kv_heads + head];
+      of_layer += count;
+      if (policy.allocation == Allocation::kUniform) {
+        EXPECT_LE(count, policy.budget) << "layer " << layer << " head " << head;
+      }
+    }
+    total += of_layer;
+    if (policy.allocation != Allocation::kPyramidKv) {
+      EXPECT_LE(of_layer, std::int64_t{policy.budget} * kGeometry.kv_heads) << "layer " << layer;
+    }
   }
+  EXPECT_LE(total, std::int64_t{policy.budget} * kGeometry.kv_heads * kGeometry.layers);
 }
 
 void FakeDraft::check_contents() const {
@@ -227,6 +241,13 @@ Event CoreRig::run(const OpenHistory& job) {
 
 Event CoreRig::run(const Ingest& job) {
   History& history = histories_.at(job.session);
+  if (job.start < cut_limit) {
+    // As with statistics that cannot be cut so far back: everything is forgotten.
+    cut_limit = 0;
+    history.tokens.clear();
+    history.queries_begin = 0;
+    return Ingested{job.session, 0, 0, 64, {}};
+  }
   EXPECT_LE(job.start, std::ssize(history.tokens));
   EXPECT_LE(std::ssize(job.tokens), options_.chunk);
   history.tokens.resize(static_cast<std::size_t>(job.start));
@@ -248,9 +269,30 @@ Event CoreRig::run(const Select& job) {
   for (std::int32_t i = 0; i < kGeometry.layers * kGeometry.kv_heads; ++i) {
     HeadSelection head;
     head.scores.resize(static_cast<std::size_t>((limit + job.block - 1) / job.block));
-    std::generate(head.scores.begin(), head.scores.end(), [&] { return score(random); });
-    head.ranked = policy::top_k_ranked(head.scores, job.slots_per_head);
+    // Heads of unequal worth, so that Ada-KV moves what they may keep.
+    const float worth = score(random);
+    std::generate(head.scores.begin(), head.scores.end(), [&] { return worth * score(random); });
     selected.heads.push_back(head);
+  }
+  for (std::int32_t layer = 0; layer < kGeometry.layers; ++layer) {
+    const auto first = static_cast<std::size_t>(layer * kGeometry.kv_heads);
+    const auto heads = static_cast<std::size_t>(kGeometry.kv_heads);
+    std::vector<std::int32_t> counts(heads,
+                                     job.layer_slots.empty()
+                                         ? job.slots_per_head
+                                         : job.layer_slots[static_cast<std::size_t>(layer)]);
+    if (job.allocation == Allocation::kAdaKv) {
+      std::vector<std::vector<float>> scores;
+      for (std::size_t h = 0; h < heads; ++h) {
+        scores.push_back(selected.heads[first + h].scores);
+      }
+      counts = policy::ada_kv_counts(
+          scores, job.slots_per_head, policy::kAdaKvFloor, policy::AdaKvRule::kFloor);
+    }
+    for (std::size_t h = 0; h < heads; ++h) {
+      HeadSelection& head = selected.heads[first + h];
+      head.ranked = policy::top_k_ranked(head.scores, counts[h]);
+    }
   }
   last_selection = selected.heads;
   return selected;

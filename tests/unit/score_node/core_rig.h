@@ -69,6 +69,7 @@ class CoreRig {
   std::vector<Action> log;  // everything that was asked for
   std::int32_t reused = 0;  // answer to the next OpenHistory
   std::int32_t query_slack = 4;
+  Position cut_limit = 0;  // a job that starts before it makes the history begin again, once
   std::vector<HeadSelection> last_selection;
   std::mt19937 random;
   TimePoint now{};

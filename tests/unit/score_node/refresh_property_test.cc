@@ -19,6 +19,7 @@ struct Shape {
   std::int32_t budget, block, staging_percent;
   float rho;
   bool rollbacks;
+  Allocation allocation = Allocation::kUniform;
 };
 
 class RefreshProperty : public ::testing::TestWithParam<Shape> {
@@ -82,6 +83,7 @@ TEST_P(RefreshProperty, EndsWithTheSelectionAndNeverWritesASlotInUse) {
     spec.block = shape.block;
     spec.rho = shape.rho;
     spec.window = 8;
+    spec.allocation = shape.allocation;
     spec.staging_percent = shape.staging_percent;
     CoreRig rig(small_options(), seed);
     FakeDraft draft(SessionId{1}, spec, 300);
@@ -134,7 +136,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes,
                                            Shape{40, 4, 10, 0.0F, true},
                                            Shape{17, 1, 25, 0.3F, true},
                                            Shape{48, 16, 50, 0.25F, true},
-                                           Shape{2, 1, 0, 0.5F, true}));
+                                           Shape{2, 1, 0, 0.5F, true},
+                                           Shape{24, 4, 100, 0.5F, true, Allocation::kAdaKv},
+                                           Shape{24, 4, 0, 0.5F, false, Allocation::kAdaKv},
+                                           Shape{17, 1, 25, 0.3F, true, Allocation::kAdaKv},
+                                           Shape{24, 4, 0, 0.5F, true, Allocation::kPyramidKv},
+                                           Shape{17, 1, 25, 0.3F, true, Allocation::kPyramidKv}));
 
 }  // namespace
 }  // namespace rift::score_node

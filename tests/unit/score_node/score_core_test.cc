@@ -410,5 +410,81 @@ TEST_F(ScoreCoreTest, StagesAreTimed) {
   EXPECT_EQ(ready.history_bytes, 64U);
 }
 
+TEST_F(ScoreCoreTest, AHistoryThatHadToBeginAgainIsIngestedFromItsStart) {
+  open(100);
+  rig.run_all();
+  rig.send(draft, draft.install());
+  rig.cut_limit = 60;
+  draft.tokens.resize(50);
+  for (const TokenId token : some_tokens(40, 500)) {
+    draft.tokens.push_back(token);
+  }
+  rig.send(draft, transport::Commit{draft.id, 50, {draft.tokens.begin() + 50, draft.tokens.end()}});
+  rig.send(draft, transport::RefreshRequest{draft.id, Epoch{1}, 90});
+  rig.run_all();
+  ASSERT_THAT(draft.refused, IsEmpty());
+  while (!draft.ready.empty()) {
+    rig.send(draft, draft.install());
+    rig.run_all();
+  }
+  EXPECT_EQ(draft.history.back().covered_tokens, 90);
+  draft.check_contents();
+}
+
+TEST_F(ScoreCoreTest, StreamingSetsGetTheirSinksAndTheirRing) {
+  for (const std::int32_t tokens : {1, 3, 4, 7, 30, 63, 64, 65}) {
+    SCOPED_TRACE(tokens);
+    PolicySpec spec = small_policy();
+    spec.policy = Policy::kStreamingLlm;
+    CoreRig own(small_options(), 1);
+    FakeDraft streaming(SessionId{6}, spec, 400);
+    own.draft = &streaming;
+    streaming.tokens = some_tokens(tokens);
+    own.send(streaming, streaming.open_message());
+    own.run_all();
+    ASSERT_EQ(streaming.ready.size(), 1U);
+    const transport::RefreshReady& ready = streaming.ready.front();
+    EXPECT_TRUE(ready.last_wave);
+    EXPECT_THAT(ready.updates, IsEmpty());
+    EXPECT_EQ(ready.ring_begin, std::max(0, tokens - 20));
+    const WorkingSetLayout& layout = streaming.layout;
+    for (std::int32_t p = 0; p < std::min(4, tokens); ++p) {
+      const std::vector<float> want =
+          fake_vector({1, 1, true}, p, streaming.tokens[static_cast<std::size_t>(p)]);
+      const std::uint64_t at = streaming.arena_offset + layout.value_sink_offset(1, 1) +
+                               static_cast<std::uint64_t>(p) * kGeometry.vector_bytes();
+      EXPECT_EQ(std::memcmp(streaming.arena.data() + at, want.data(), kGeometry.vector_bytes()), 0)
+          << "sink " << p;
+    }
+    for (std::int32_t p = ready.ring_begin; p < tokens; ++p) {
+      const std::vector<float> want =
+          fake_vector({0, 1, false}, p, streaming.tokens[static_cast<std::size_t>(p)]);
+      const std::uint64_t at =
+          streaming.arena_offset + layout.key_ring_offset(0, 1) +
+          static_cast<std::uint64_t>(p % layout.ring_capacity) * kGeometry.vector_bytes();
+      EXPECT_EQ(std::memcmp(streaming.arena.data() + at, want.data(), kGeometry.vector_bytes()), 0)
+          << "ring position " << p;
+    }
+  }
+}
+
+TEST_F(ScoreCoreTest, RefusesATableThatIsNotTheAllocations) {
+  draft.tokens = some_tokens(30);
+  transport::ScoreOpen open = draft.open_message();
+  open.layout.extra_entries = 1;
+  rig.send(draft, open);
+  open.layout = draft.layout;
+  open.layout.layer_slots = {5, 1};
+  rig.send(draft, open);
+  open.layout = draft.layout;
+  open.layout.sinks = 4;
+  rig.send(draft, open);
+  ASSERT_THAT(draft.refused, SizeIs(3));
+  for (const auto& refused : draft.refused) {
+    EXPECT_EQ(refused.code, Errc::kMismatch);
+    EXPECT_THAT(refused.message, HasSubstr("does not fit policy rift-dyn"));
+  }
+}
+
 }  // namespace
 }  // namespace rift::score_node
