@@ -13,7 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NODES = ("draft_node", "score_node", "target_node")
 BELOW_NODES = ("common", "kernels", "model", "policy", "transport")
-EVERYTHING = (*BELOW_NODES, *NODES, "cli", "bench", "tests")
+EVERYTHING = (*BELOW_NODES, *NODES, "eval", "cli", "bench", "tests")
 
 # Folder -> folders whose headers it may include.
 ALLOWED = {
@@ -23,6 +23,7 @@ ALLOWED = {
     "policy": ("policy", "common", "kernels"),
     "transport": ("transport", "common"),
     **{node: (node, *BELOW_NODES) for node in NODES},
+    "eval": (*BELOW_NODES, *NODES, "eval"),
     "cli": EVERYTHING,
     "bench": EVERYTHING,
     "tests": EVERYTHING,
@@ -117,6 +118,7 @@ def self_test():
         "score_node/core/a.h": head + "#include <boost/asio.hpp>",
         "target_node/core/a.h": head + '#include "transport/ucx/worker.h"',
         "draft_node/service/a.h": head + "#include <ucp/api/ucp.h>",
+        "eval/a.h": head + '#include "cli/report.h"',
         "model/b.h": head + '#include "config.h"',
         "model/c.h": f"// {SPDX}\n",
         "model/d.h": "#pragma once\n",
