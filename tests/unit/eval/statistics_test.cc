@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eval/statistics.h"
 
+#include "tests/unit/eval/synthetic.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,21 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-// Steps that commit `lengths` tokens, one behind the other.
-Measurement run(const std::vector<std::int32_t>& lengths) {
-  Measurement m;
-  std::int32_t position = 0;
-  for (const std::int32_t length : lengths) {
-    m.steps.push_back({position, length});
-    position += length;
-  }
-  return m;
-}
-
-Measurement even_run(std::int32_t steps, std::int32_t length) {
-  return run(std::vector<std::int32_t>(static_cast<std::size_t>(steps), length));
-}
 
 Setting setting(Policy policy, std::int32_t draft_len, float temperature) {
   Setting s;
@@ -40,13 +27,13 @@ constexpr BootstrapOptions kOptions;
 
 TEST(AcceptedLength, IsPooledOverStepsAndAveragedOverPrompts) {
   // 8 tokens in 2 steps, 4 tokens in 4 steps.
-  const std::vector<Measurement> runs{run({5, 3}), run({1, 1, 1, 1})};
+  const std::vector<Measurement> runs{run_of({5, 3}), run_of({1, 1, 1, 1})};
   EXPECT_DOUBLE_EQ(pooled_accepted_length(runs), 2.0);
   EXPECT_DOUBLE_EQ(mean_accepted_length(runs), 2.5);
 }
 
 TEST(AcceptedLength, LeavesOutPromptsThatHaveNotRun) {
-  const std::vector<Measurement> runs{run({5, 3}), Measurement{}};
+  const std::vector<Measurement> runs{run_of({5, 3}), Measurement{}};
   EXPECT_DOUBLE_EQ(pooled_accepted_length(runs), 4.0);
   EXPECT_DOUBLE_EQ(mean_accepted_length(runs), 4.0);
   EXPECT_EQ(accepted_length_interval(runs, kOptions), (Interval{4.0, 4.0}));
@@ -57,7 +44,7 @@ TEST(AcceptedLength, LeavesOutPromptsThatHaveNotRun) {
 
 TEST(Bootstrap, OfTwoPromptsReachesFromOneToTheOther) {
   // A quarter of all resamples is {a, a}, a quarter {b, b}.
-  const std::vector<Measurement> runs{even_run(10, 2), even_run(10, 4)};
+  const std::vector<Measurement> runs{run_of(10, 2), run_of(10, 4)};
   EXPECT_EQ(accepted_length_interval(runs, kOptions), (Interval{2.0, 4.0}));
 }
 
@@ -82,15 +69,15 @@ TEST(Bootstrap, OfAMeanAgreesWithTheNormalApproximation) {
 
 TEST(Bootstrap, RepeatsForASeedAndDiffersForAnother) {
   const std::vector<Measurement> runs{
-      run({5, 3, 2}), run({1, 4}), run({2, 2, 7}), run({9}), run({3, 1, 1})};
+      run_of({5, 3, 2}), run_of({1, 4}), run_of({2, 2, 7}), run_of({9}), run_of({3, 1, 1})};
   const Interval first = accepted_length_interval(runs, {.resamples = 50, .seed = 3});
   EXPECT_EQ(first, accepted_length_interval(runs, {.resamples = 50, .seed = 3}));
   EXPECT_NE(first, accepted_length_interval(runs, {.resamples = 50, .seed = 4}));
 }
 
 TEST(Bootstrap, PairsTakeThePromptsOwnVariationOut) {
-  const std::vector<Measurement> a{even_run(10, 3), even_run(10, 7), even_run(10, 5)};
-  const std::vector<Measurement> b{even_run(10, 2), even_run(10, 6), even_run(10, 4)};
+  const std::vector<Measurement> a{run_of(10, 3), run_of(10, 7), run_of(10, 5)};
+  const std::vector<Measurement> b{run_of(10, 2), run_of(10, 6), run_of(10, 4)};
   const Interval paired = accepted_length_difference(a, b, Pairing::kPaired, kOptions);
   EXPECT_NEAR(paired.low, 1.0, 1e-12);  // two quotients, each rounded once
   EXPECT_NEAR(paired.high, 1.0, 1e-12);
@@ -100,15 +87,15 @@ TEST(Bootstrap, PairsTakeThePromptsOwnVariationOut) {
 }
 
 TEST(Bootstrap, UnpairedSamplesMayDifferInSize) {
-  const std::vector<Measurement> a{even_run(10, 3), even_run(10, 3)};
-  const std::vector<Measurement> b{even_run(10, 2)};
+  const std::vector<Measurement> a{run_of(10, 3), run_of(10, 3)};
+  const std::vector<Measurement> b{run_of(10, 2)};
   EXPECT_EQ(accepted_length_difference(a, b, Pairing::kUnpaired, kOptions), (Interval{1.0, 1.0}));
   EXPECT_EQ(accepted_length_difference(a, {}, Pairing::kUnpaired, kOptions), (Interval{0.0, 0.0}));
 }
 
 TEST(Retention, ComparesThePromptsThatBothRan) {
-  const std::vector<Measurement> runs{even_run(10, 3), even_run(10, 9), Measurement{}};
-  const std::vector<Measurement> full{even_run(10, 4), Measurement{}, even_run(10, 9)};
+  const std::vector<Measurement> runs{run_of(10, 3), run_of(10, 9), Measurement{}};
+  const std::vector<Measurement> full{run_of(10, 4), Measurement{}, run_of(10, 9)};
   const auto r = retention(runs, full, kOptions);
   ASSERT_TRUE(r);
   EXPECT_DOUBLE_EQ(r->share, 0.75);
@@ -147,14 +134,14 @@ TEST(AcceptanceByPosition, AddsPromptsOfDifferentDraftLengths) {
 
 TEST(Buckets, HoldTheStepsThatBeganInThem) {
   // Steps begin at 0, 3, 8; 0, 20.
-  const std::vector<Measurement> runs{run({3, 5, 2}), run({20, 4})};
+  const std::vector<Measurement> runs{run_of({3, 5, 2}), run_of({20, 4})};
   EXPECT_THAT(
       accepted_length_by_position(runs, 8),
       ElementsAre(Bucket{0, 8, 28.0 / 3.0, 3}, Bucket{8, 16, 2.0, 1}, Bucket{16, 24, 4.0, 1}));
 }
 
 TEST(Buckets, OfOutputLengthsStartAtZero) {
-  const std::vector<Measurement> runs{run({3, 5, 2}), run({20, 4})};
+  const std::vector<Measurement> runs{run_of({3, 5, 2}), run_of({20, 4})};
   const std::vector<std::int32_t> ends{3, 9, 100};
   EXPECT_THAT(accepted_length_by_output(runs, ends),
               ElementsAre(Bucket{0, 3, 11.5, 2}, Bucket{0, 9, 7.5, 4}, Bucket{0, 100, 6.8, 5}));
@@ -177,7 +164,7 @@ TEST(Buckets, WidthKeepsTheirNumberSmall) {
 }
 
 TEST(Summary, CountsRefreshesAndBytesPerCommittedToken) {
-  Measurement a = run({5, 5});
+  Measurement a = run_of({5, 5});
   a.first_set_bytes = 1000;
   a.refresh_bytes = 400;
   a.refresh_positions = {2};
@@ -185,7 +172,7 @@ TEST(Summary, CountsRefreshesAndBytesPerCommittedToken) {
   a.refresh_seconds = {0.5};
   a.mass = {{0, 0.5F}, {8, 1.0F}};
   a.seconds = 2.0;
-  Measurement b = run({10, 20});
+  Measurement b = run_of({10, 20});
   b.first_set_bytes = 1000;
   b.refresh_bytes = 600;
   b.refresh_positions = {2, 9};
@@ -194,7 +181,7 @@ TEST(Summary, CountsRefreshesAndBytesPerCommittedToken) {
   b.seconds = 3.0;
   Evaluation e;
   e.rows = {{setting(Policy::kRiftDyn, 11, 0.0F), {a, b, Measurement{}}},
-            {setting(Policy::kFull, 11, 0.0F), {run({10}), run({20, 20}), run({1})}}};
+            {setting(Policy::kFull, 11, 0.0F), {run_of({10}), run_of({20, 20}), run_of({1})}}};
   const RowSummary s = summarise(e, e.rows[0], kOptions);
   EXPECT_EQ(s.prompts, 2);
   EXPECT_EQ(s.steps, 4);
