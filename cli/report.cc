@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report.h"
 
+#include "common/percentile.h"
+
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 #include <string_view>
 
@@ -105,15 +106,6 @@ json::array numbers(const std::vector<std::uint64_t>& values) {
 }
 
 }  // namespace
-
-double percentile(std::vector<double> values, double q) {
-  if (values.empty()) {
-    return 0.0;
-  }
-  std::sort(values.begin(), values.end());
-  const auto rank = static_cast<std::size_t>(std::ceil(q * static_cast<double>(values.size())));
-  return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
-}
 
 std::string human_bytes(double bytes) {
   constexpr std::array<std::string_view, 4> kUnits{"B", "kB", "MB", "GB"};

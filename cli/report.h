@@ -25,9 +25,6 @@ struct RunReport {
   StartUp start_up;
 };
 
-/// Value at quantile `q` by the nearest-rank rule; 0 for no values.
-[[nodiscard]] double percentile(std::vector<double> values, double q);
-
 /// The object of CLI.md, `rift run --json`.
 [[nodiscard]] boost::json::object to_json(const RunReport& report);
 

@@ -118,6 +118,7 @@ def self_test():
         "score_node/core/a.h": head + "#include <boost/asio.hpp>",
         "target_node/core/a.h": head + '#include "transport/ucx/worker.h"',
         "draft_node/service/a.h": head + "#include <ucp/api/ucp.h>",
+        "eval/a.h": head + '#include "cli/report.h"',
         "model/b.h": head + '#include "config.h"',
         "model/c.h": f"// {SPDX}\n",
         "model/d.h": "#pragma once\n",

@@ -23,10 +23,10 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("common", "kernels", "model", "policy", "transport", "draft_node", "score_node",
-           "target_node", "cli", "bench")
+           "target_node", "eval", "cli", "bench")
 # Of the quick list: no Asio, Cap'n Proto or CLI11, which take clang-tidy most of its time.
 QUICK_FOLDERS = ("common", "kernels", "model", "policy", "draft_node/core", "score_node/core",
-                 "target_node/core")
+                 "target_node/core", "eval")
 QUICK = ",".join((
     "-*", "bugprone-use-after-move", "bugprone-dangling-handle", "bugprone-infinite-loop",
     "cppcoreguidelines-slicing", "cppcoreguidelines-special-member-functions",

@@ -36,14 +36,6 @@ RunReport report() {
   return r;
 }
 
-TEST(Percentile, IsTheNearestRank) {
-  EXPECT_EQ(percentile({}, 0.5), 0.0);
-  EXPECT_EQ(percentile({7.0}, 0.99), 7.0);
-  EXPECT_EQ(percentile({4.0, 1.0, 3.0, 2.0}, 0.5), 2.0);
-  EXPECT_EQ(percentile({4.0, 1.0, 3.0, 2.0}, 0.99), 4.0);
-  EXPECT_EQ(percentile({4.0, 1.0, 3.0, 2.0}, 0.0), 1.0);
-}
-
 TEST(HumanBytes, UsesDecimalUnits) {
   EXPECT_EQ(human_bytes(0), "0 B");
   EXPECT_EQ(human_bytes(999), "999 B");
