@@ -20,5 +20,7 @@ void add_models_commands(CLI::App& app, int& exit_code);
 void add_tokenizer_commands(CLI::App& app, int& exit_code);
 void add_run_command(CLI::App& app, int& exit_code);
 void add_verify_command(CLI::App& app, int& exit_code);
+void add_eval_command(CLI::App& app, int& exit_code);
+void add_calibrate_command(CLI::App& app, int& exit_code);
 
 }  // namespace rift::cli

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/output_file.h"
+#include "cli/policy_options.h"
 #include "cli/report.h"
 #include "cli/run_options.h"
 #include "cli/status_line.h"
@@ -41,34 +43,6 @@ std::string read_file(const std::string& path) {
     throw fail(Errc::kNotFound, "cannot read {}", path);
   }
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    fmt::print("{}\n", text);
-    return;
-  }
-  std::ofstream file(path, std::ios::trunc);
-  file << text << '\n';
-  if (!file.flush()) {
-    throw fail(Errc::kIo, "cannot write {}", path);
-  }
-}
-
-/// Before minutes of work whose figures would then be lost.
-void check_writable(const std::string& path) {
-  if (path.empty() || path == "-") {
-    return;
-  }
-  const bool existed = std::filesystem::exists(path);
-  const bool good = std::ofstream(path, std::ios::app).good();
-  if (!existed) {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
-  }
-  if (!good) {
-    throw fail(Errc::kIo, "cannot write {}", path);
-  }
 }
 
 std::vector<TokenId> read_tokens(const std::string& path) {
@@ -210,6 +184,9 @@ int run(Options& o) {
   request.prompt = prompt_tokens(o, *models.tokenizer);
   request.stop_tokens = stop_tokens(*models.tokenizer);
   request.policy.policy = *parse_policy(o.run.policy);
+  if (request.policy.policy == Policy::kRiftAda && models.draft) {
+    load_ada(o.run.policy_file, models.draft->fingerprint, request.policy.ada);
+  }
   request.use_draft = !o.run.no_draft;
   const auto needed = static_cast<std::int32_t>(request.prompt.size()) + request.max_tokens;
   const std::int32_t context = o.run.context != 0 ? o.run.context : needed;

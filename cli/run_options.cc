@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_options.h"
 
+#include "cli/policy_options.h"
 #include "common/error.h"
 #include "common/policy_spec.h"
 #include "transport/node_process.h"
@@ -47,7 +48,7 @@ void set_draft_len(target_node::Request& request, const std::string& text) {
 void add_policy_options(CLI::App& command, RunOptions& o) {
   PolicySpec& p = o.request.policy;
   command.add_option("--policy", o.policy, "what the draft keeps of its KV history")
-      ->check(CLI::IsMember({"full", "swa", "snapkv", "rift-stat", "rift-dyn"}))
+      ->check(CLI::IsMember(policy_names()))
       ->capture_default_str();
   command.add_option("--budget", p.budget, "B: cached positions per KV head")
       ->check(CLI::Range(1, 1 << 24))
@@ -64,6 +65,14 @@ void add_policy_options(CLI::App& command, RunOptions& o) {
       ->capture_default_str();
   command.add_option("--window", p.window, "observation window, queries")
       ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  add_selector_options(command, p);
+  command.add_option("--policy-file", o.policy_file, "rift-ada's thresholds (rift calibrate)");
+  command
+      .add_option("--refresh-lag",
+                  p.refresh_lag,
+                  "tokens from a refresh's request to its swap; -1: as soon as it is there")
+      ->check(CLI::Range(-1, 1 << 20))
       ->capture_default_str();
   command.add_option("--staging", p.staging_percent, "staging slots, % of the selected slots")
       ->check(CLI::Range(0, 100))

@@ -23,6 +23,7 @@ struct RunOptions {
   std::string draft_model;
   std::string transport = "ucx";
   std::string policy = "rift-dyn";
+  std::string policy_file;       // of rift-ada
   target_node::Request request;  // prompt, stop tokens and policy name are filled in later
   ClusterOptions cluster;
   std::int32_t context = 0;  // 0: what prompt and answer need
