@@ -89,6 +89,9 @@ void check_entries(const WorkingSetLayout& layout, std::int64_t per_head) {
 /// Lets heads or layers have more than slots_per_head where others have less.
 void allocate(Allocation allocation, WorkingSetLayout& layout) {
   const std::int32_t slots = layout.slots_per_head;
+  if (slots == 0 || layout.geometry.layers == 0) {
+    return;
+  }
   switch (allocation) {
     case Allocation::kUniform:
       break;
@@ -102,14 +105,10 @@ void allocate(Allocation allocation, WorkingSetLayout& layout) {
       break;
     }
     case Allocation::kPyramidKv:
-      if (layout.geometry.layers > 0) {
-        layout.layer_slots = pyramid_kv_counts(layout.geometry.layers,
-                                               slots,
-                                               kPyramidKvBeta,
-                                               std::numeric_limits<std::int32_t>::max());
-        check_entries(layout, layout.layer_slots.front());
-        layout.extra_entries = layout.layer_slots.front() - slots;
-      }
+      layout.layer_slots = pyramid_kv_counts(
+          layout.geometry.layers, slots, kPyramidKvBeta, std::numeric_limits<std::int32_t>::max());
+      check_entries(layout, layout.layer_slots.front());
+      layout.extra_entries = layout.layer_slots.front() - slots;
       break;
   }
 }

@@ -45,7 +45,8 @@ MeanRotation mean_rotation(std::span<const float> frequencies, Position first, s
                     std::vector<double>(frequencies.size())};
   for (std::size_t f = 0; f < frequencies.size(); ++f) {
     for (std::int32_t i = 0; i < count; ++i) {
-      const double angle = static_cast<double>(frequencies[f]) * (std::int64_t{first} + i);
+      const double angle =
+          static_cast<double>(frequencies[f]) * static_cast<double>(std::int64_t{first} + i);
       mean.cos[f] += std::cos(angle) / count;
       mean.sin[f] += std::sin(angle) / count;
     }

@@ -69,7 +69,7 @@ void QueryStatistics::add(const float* q, double* sums) const {
   if (spec_.second == Second::kProducts) {
     for (std::int32_t a = 0; a < dim; ++a) {
       const auto x = static_cast<double>(q[a]);
-      for (std::int32_t b = 0; b < dim; ++b) {
+      for (std::int32_t b = 0; b <= a; ++b) {  // the rest is its mirror image
         second[a * dim + b] += x * static_cast<double>(q[b]);
       }
     }
@@ -152,8 +152,9 @@ void QueryStatistics::means(std::int32_t layer,
   std::copy_n(sums.begin() + static_cast<std::ptrdiff_t>(dim), second_, second.begin());
   if (spec_.second == Second::kProducts) {
     for (std::size_t a = 0; a < dim; ++a) {
-      for (std::size_t b = 0; b < dim; ++b) {
+      for (std::size_t b = 0; b <= a; ++b) {
         second[a * dim + b] -= first[a] * first[b];
+        second[b * dim + a] = second[a * dim + b];
       }
     }
   }

@@ -92,11 +92,12 @@ void ScoreCore::on_message(PeerId peer, transport::ScoreOpen& open) {
   session.job_limit = session.size();
   session.queued = transport::RefreshRequest{id, Epoch{0}, session.size()};
   session.queued_at = now_;
-  actions_.emplace_back(OpenHistory{ref,
-                                    session.tokens,
-                                    session.open.max_context,
-                                    session.open.policy.window,
-                                    session.open.policy.selector});
+  actions_.emplace_back(OpenHistory{
+      ref,
+      session.tokens,
+      session.open.max_context,
+      session.open.policy.window,
+      policy::selects(session.open.policy) ? session.open.policy.selector : Selector::kSnapKv});
 }
 
 void ScoreCore::on_message(Session& session, const transport::Commit& commit) {

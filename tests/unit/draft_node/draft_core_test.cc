@@ -410,6 +410,19 @@ TEST(DraftCore, WithoutAScoreNodeItPrefillsItsRecentWindow) {
   EXPECT_FALSE(world.to_score<Commit>());
 }
 
+TEST(DraftCore, AStreamingSetIsPrefilledWithItsSinksAndItsRecentWindow) {
+  CoreWorld world;
+  const auto open = CoreWorld::open_message(100, Policy::kStreamingLlm);
+  world.target(open);
+  const auto prefill = world.take<PrefillJob>();
+  ASSERT_TRUE(prefill);
+  const std::int32_t recent = open.policy.budget - 4;
+  EXPECT_EQ(prefill->start, 100 - recent);
+  EXPECT_EQ(std::ssize(prefill->tokens), recent);
+  EXPECT_THAT(prefill->sinks,
+              testing::ElementsAreArray(open.tokens.begin(), open.tokens.begin() + 4));
+}
+
 TEST(DraftCore, WithFullKvItPrefillsTheWholePrompt) {
   CoreWorld world;
   world.target(CoreWorld::open_message(100, Policy::kFull));

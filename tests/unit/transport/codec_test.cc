@@ -150,11 +150,11 @@ TEST(Codec, RefusesDistributionsThatAreNone) {
 TEST(Codec, RefusesUnknownEnumerators) {
   expect_refused(decode_raw([](schema::Message::Builder m) {
                    auto open = m.initOpenSession();
-                   open.initPolicy().setPolicy(5);
+                   open.initPolicy().setPolicy(8);
                    open.getPolicy().setBlock(1);
                    open.initSampling();
                  }),
-                 "policy = 5");
+                 "policy = 8");
   expect_refused(decode_raw([](schema::Message::Builder m) { m.initSessionRefused().setCode(13); }),
                  "code = 13");
   ScoreOpen open;
