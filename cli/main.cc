@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
   add_models_commands(app, exit_code);
   add_run_command(app, exit_code);
   add_verify_command(app, exit_code);
+  add_prompts_commands(app, exit_code);
   add_tokenizer_commands(app, exit_code);
   // CLI11 would say only that a subcommand is missing.
   if (argc > 1 && argv[1][0] != '-' && !has_command(app, argv[1])) {
