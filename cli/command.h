@@ -18,6 +18,7 @@ inline constexpr int kExitInterrupted = 130;
 /// `exit_code` (kExitOk unless changed). Errors leave as rift::Error and end as kExitFailed.
 void add_models_commands(CLI::App& app, int& exit_code);
 void add_tokenizer_commands(CLI::App& app, int& exit_code);
+void add_prompts_commands(CLI::App& app, int& exit_code);
 void add_run_command(CLI::App& app, int& exit_code);
 void add_verify_command(CLI::App& app, int& exit_code);
 void add_eval_command(CLI::App& app, int& exit_code);

@@ -37,6 +37,7 @@ int run(int argc, char** argv) {
   add_verify_command(app, exit_code);
   add_eval_command(app, exit_code);
   add_calibrate_command(app, exit_code);
+  add_prompts_commands(app, exit_code);
   add_tokenizer_commands(app, exit_code);
   CLI::App& bench = *app.add_subcommand("bench", "measurements");
   bench.require_subcommand(1);

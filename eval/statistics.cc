@@ -3,41 +3,21 @@
 
 #include "common/check.h"
 #include "common/percentile.h"
+#include "eval/draws.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
-#include <random>
 #include <utility>
 
 namespace rift::eval {
 namespace {
 
-// Draws of one seed. std::uniform_int_distribution differs between standard libraries.
-class Draws {
- public:
-  explicit Draws(std::uint64_t seed) : engine_(seed) {}
-
-  void fill(std::vector<std::size_t>& indices) {
-    for (std::size_t& index : indices) {
-      index = below(indices.size());
-    }
+void fill(Draws& draws, std::vector<std::size_t>& indices) {
+  for (std::size_t& index : indices) {
+    index = draws.below(indices.size());
   }
-
- private:
-  std::size_t below(std::size_t n) {
-    constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
-    const std::uint64_t limit = kMax - kMax % n;  // a multiple of n: no index is favoured
-    std::uint64_t value = engine_();
-    while (value >= limit) {
-      value = engine_();
-    }
-    return static_cast<std::size_t>(value % n);
-  }
-
-  std::mt19937_64 engine_;
-};
+}
 
 Interval quantiles(const std::vector<double>& values, double level) {
   return {percentile(values, (1.0 - level) / 2.0), percentile(values, (1.0 + level) / 2.0)};
@@ -169,7 +149,7 @@ Interval bootstrap(std::size_t items, const Statistic& statistic, const Bootstra
   std::vector<std::size_t> drawn(items);
   std::vector<double> values;
   for (std::int32_t i = 0; i < options.resamples; ++i) {
-    draws.fill(drawn);
+    fill(draws, drawn);
     values.push_back(statistic(drawn));
   }
   return quantiles(values, options.level);
@@ -187,8 +167,8 @@ Interval bootstrap(std::size_t items_a,
   std::vector<std::size_t> drawn_b(items_b);
   std::vector<double> values;
   for (std::int32_t i = 0; i < options.resamples; ++i) {
-    draws.fill(drawn_a);
-    draws.fill(drawn_b);
+    fill(draws, drawn_a);
+    fill(draws, drawn_b);
     values.push_back(statistic(drawn_a, drawn_b));
   }
   return quantiles(values, options.level);
