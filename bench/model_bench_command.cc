@@ -132,7 +132,7 @@ MachineLimits run(const Options& o, ModelBench& bench, std::vector<Row>& rows) {
     int8.push_back(limits.int8_ops);
     f32.push_back(limits.f32_ops);
     for (Row& row : rows) {
-      if (row.spent() < o.seconds) {
+      if (row.seconds.empty() || row.spent() < o.seconds) {
         row.work = bench.work(row.point);
         measure(o, bench, limits, row);
       }

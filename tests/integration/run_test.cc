@@ -168,11 +168,11 @@ TEST(Bench, TheModelsPassesHaveTheKeysThatScriptsRelyOn) {
   ASSERT_EQ(rows.size(), std::size(kExpected));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const boost::json::object& row = rows[i].as_object();
-    EXPECT_EQ(row.at("test"), kExpected[i].test);
+    EXPECT_EQ(row.at("test").as_string(), kExpected[i].test);
     EXPECT_EQ(row.at("tokens").to_number<int>(), kExpected[i].tokens) << i;
     EXPECT_EQ(row.at("depth").to_number<int>(), kExpected[i].depth) << i;
     EXPECT_EQ(row.at("width").to_number<int>(), kExpected[i].width) << i;
-    EXPECT_EQ(row.at("model"), small_model());
+    EXPECT_EQ(row.at("model").as_string(), small_model());
     for (const char* key : {"tokens_per_second", "gbytes_per_second", "limit_ratio"}) {
       EXPECT_GT(row.at(key).to_number<double>(), 0.0) << i << " " << key;
     }
