@@ -98,7 +98,9 @@ void add_cpus_option(CLI::App& app,
 void add_listen_options(CLI::App& app, NodeProcessOptions& o, const std::string& listen) {
   o.listen = listen;
   app.add_option("--listen", o.listen, "HOST:PORT for peers; port 0: any")->capture_default_str();
-  app.add_option("--ready-fd", o.ready_fd, "write {\"port\":N,\"pid\":N} there when ready");
+  app.add_option("--ready-fd",
+                 o.ready_fd,
+                 "write lines about loading there, then {\"port\":N,\"pid\":N,...} when ready");
 }
 
 int run_node(CLI::App& app,

@@ -86,7 +86,10 @@ NodeProgram start(const char* name, std::vector<std::string> arguments) {
                    0};
   ready.write.reset();
   std::string buffer;
-  const auto line = boost::json::parse(cli::read_line(ready.read.get(), buffer, 60s));
+  boost::json::object line;
+  do {  // lines about its loading come before
+    line = boost::json::parse(cli::read_line(ready.read.get(), buffer, 60s)).as_object();
+  } while (!line.contains("port"));
   node.port = line.at("port").to_number<std::uint16_t>();
   return node;
 }
