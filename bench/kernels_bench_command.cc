@@ -109,6 +109,8 @@ class Report {
     const double peak = c.peak == Peak::kInt8  ? limits_.int8_ops
                         : c.peak == Peak::kF32 ? limits_.f32_ops
                                                : 0.0;
+    // The shortest operations take no time that the clock of the CPU can tell.
+    const double per_cpu = s.cpu > 0.0 ? c.ops / s.cpu * 1e-9 : 0.0;
     const double read_ratio = gbytes * 1e9 / (limits_.read_bytes * share);
     const double peak_ratio = peak == 0.0 ? 0.0 : gops * 1e9 / (peak * share);
     fmt::print(table_,
@@ -120,14 +122,14 @@ class Report {
                100.0 * read_ratio,
                gops,
                100.0 * peak_ratio,
-               c.ops / s.cpu * 1e-9);
+               per_cpu);
     rows_.push_back({{"op", c.op},
                      {"tokens", c.rows},
                      {"threads", c.threads},
                      {"seconds", s.wall},
                      {"gbytes_per_second", gbytes},
                      {"gops_per_second", gops},
-                     {"gops_per_cpu_second", c.ops / s.cpu * 1e-9},
+                     {"gops_per_cpu_second", per_cpu},
                      {"read_ratio", read_ratio},
                      {"peak_ratio", peak_ratio}});
   }
