@@ -44,6 +44,18 @@ std::vector<Setting> all_settings() {
   std::vector<Setting> out = {setting(Policy::kFull, 1024, 16, -1)};
   for (const std::int32_t budget : {1, 24, 64}) {
     out.push_back(setting(Policy::kSwa, budget, 16, -1));
+    out.push_back(setting(Policy::kStreamingLlm, budget, 16, -1));
+    for (const Selector selector : {Selector::kCriticalKv,
+                                    Selector::kExpectedAttention,
+                                    Selector::kCurDkv,
+                                    Selector::kTriAttention}) {
+      out.push_back(setting(Policy::kRiftDyn, budget, 8, 0));
+      out.back().policy.selector = selector;
+    }
+    for (const Allocation allocation : {Allocation::kAdaKv, Allocation::kPyramidKv}) {
+      out.push_back(setting(Policy::kRiftDyn, budget, 8, 0));
+      out.back().policy.allocation = allocation;
+    }
     for (const std::int32_t block : {1, 8}) {
       for (const Policy policy : {Policy::kSnapKv, Policy::kRiftStat}) {
         out.push_back(setting(policy, budget, block, -1));
