@@ -103,11 +103,10 @@ class Calibration {
   }
 
   std::vector<eval::Candidate> propose() {
-    // Signals at every age up to the largest: refreshes come only then.
-    AdaSpec watch = o_.policy.ada;
-    watch.acceptance_low = -AdaSpec::kOff;
-    const auto rows = sweep(
-        "signals ", {setting(Policy::kRiftAda, PolicySpec().delta, watch)}, splits_.calibration);
+    // No threshold is on: refreshes come at the largest age only, and signals at every age before.
+    const auto rows = sweep("signals ",
+                            {setting(Policy::kRiftAda, PolicySpec().delta, o_.policy.ada)},
+                            splits_.calibration);
     return eval::candidates(rows[0].runs, o_.policy.ada);
   }
 

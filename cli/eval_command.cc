@@ -72,16 +72,13 @@ eval::Evaluation evaluate(const Options& o) {
   };
   if (!o.record_folder.empty()) {
     std::filesystem::create_directories(o.record_folder);
-  }
-  options.on_answer = [&](std::size_t index, const std::vector<TokenId>& answer) {
-    eval::Sequence& sequence = setup.sequences[index];
-    if (!o.record_folder.empty()) {
-      eval::Sequence recorded = sequence;
+    options.on_answer = [&](std::size_t index, const std::vector<TokenId>& answer) {
+      eval::Sequence recorded = setup.sequences[index];
       recorded.response = answer;
       eval::write_replay(std::filesystem::path(o.record_folder) / fmt::format("{:04}.json", index),
                          recorded);
-    }
-  };
+    };
+  }
   eval::Evaluation out;
   out.rows = eval::run_sweep(settings, setup.sequences, options);
   progress.close();

@@ -10,7 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <optional>
+#include <filesystem>
 #include <set>
 #include <thread>
 

@@ -2,11 +2,8 @@
 #pragma once
 
 #include "eval/sweep.h"
-#include "model/tokenizer.h"
 
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,7 +34,6 @@ struct EvalSetup {
   std::vector<eval::Sequence> sequences;
   eval::SweepOptions options;
   std::string draft_fingerprint, target_fingerprint;
-  std::int32_t response_limit = 0;  // tokens of each response that are used
 };
 /// Errors (thrown): what loading throws; kInvalidArgument for input that does not go together.
 [[nodiscard]] EvalSetup open_eval(const EvalInput& input);

@@ -2,6 +2,7 @@
 #include "eval/calibration.h"
 
 #include "common/error.h"
+#include "common/percentile.h"
 #include "policy/ada.h"
 
 #include <fmt/format.h>
@@ -72,13 +73,6 @@ void set_threshold(AdaSpec& ada, std::size_t signal, double value) {
       ada.drift_high = threshold;
       break;
   }
-}
-
-// Nearest rank.
-double percentile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
-  return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
 }
 
 struct Fit {
@@ -224,14 +218,7 @@ std::vector<Candidate> candidates(std::span<const Measurement> collected, const 
     }
   }
   constexpr std::array<int, 4> kPercentiles = {50, 75, 90, 97};
-  AdaSpec plain = base;
-  plain.gate = AdaGate::kOr;
-  plain.weights = {};
-  plain.score_threshold = AdaSpec::kOff;
-  plain.acceptance_low = -AdaSpec::kOff;
-  for (const std::size_t signal : {1U, 2U, 3U, 4U}) {
-    set_threshold(plain, signal, static_cast<double>(AdaSpec::kOff));
-  }
+  const AdaSpec plain{.stride = base.stride, .min_age = base.min_age, .max_age = base.max_age};
   std::vector<Candidate> out;
   for (const int share : kPercentiles) {
     AdaSpec all = plain;
