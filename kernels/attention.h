@@ -61,4 +61,25 @@ struct WindowScoreArgs {
 /// Single-threaded: callers run heads side by side.
 void window_scores(const WindowScoreArgs& args);
 
+/// What every key of one KV head gets of T queries' attention (H2O's sums, Zhang et al. 2023;
+/// golden `h2o.*`).
+struct KeyShareArgs {
+  MatView<const float> q;       // [T, g D] f32 after RoPE: the g query heads of this KV head
+  std::int32_t group = 0;       // g
+  std::int32_t head_dim = 0;    // D, a multiple of 8
+  float scale = 0.0F;           // multiplies q.k
+  DType dtype = DType::kF16;    // of keys
+  std::span<const KvRun> runs;  // of this head; values are not read
+  std::int32_t visible = 0;     // row t attends to the first visible + t keys in run order; >= 1
+  float* sums = nullptr;        // [visible + T - 1], added to
+  float* scratch = nullptr;     // key_share_scratch(T, g, visible + T - 1) floats
+};
+[[nodiscard]] std::size_t key_share_scratch(std::int64_t rows,
+                                            std::int32_t group,
+                                            std::int32_t key_count);
+/// sums[j] += sum_t mean_h softmax_j(scale q[t, h].k_j), in order of t and h, so that the sums have
+/// the same bits however the rows are divided among calls, and keys among runs.
+/// Single-threaded: callers run heads side by side.
+void add_key_shares(const KeyShareArgs& args);
+
 }  // namespace rift::kernels

@@ -21,7 +21,7 @@ class ChunkReader {
   ChunkReader(std::span<const KvRun> runs, std::size_t row_bytes)
       : run_(runs.data()), end_(runs.data() + runs.size()), row_bytes_(row_bytes) {}
 
-  /// Points at the next `count` keys and values; false if fewer are left.
+  /// Points at the next `count` keys and, if `values` is not null, values; false if fewer are left.
   bool next(int count, const std::byte** keys, const std::byte** values) {
     for (int i = 0; i < count;) {
       if (run_ == end_) {
@@ -29,11 +29,14 @@ class ChunkReader {
       }
       const int take = std::min(count - i, static_cast<int>(run_->count - used_));
       const auto* key = static_cast<const std::byte*>(run_->keys);
-      const auto* value = static_cast<const std::byte*>(run_->values);
       for (int j = 0; j < take; ++j) {
-        const std::size_t at = static_cast<std::size_t>(used_ + j) * row_bytes_;
-        keys[i + j] = key + at;
-        values[i + j] = value + at;
+        keys[i + j] = key + static_cast<std::size_t>(used_ + j) * row_bytes_;
+      }
+      if (values != nullptr) {
+        const auto* value = static_cast<const std::byte*>(run_->values);
+        for (int j = 0; j < take; ++j) {
+          values[i + j] = value + static_cast<std::size_t>(used_ + j) * row_bytes_;
+        }
       }
       i += take;
       used_ += take;
@@ -266,6 +269,67 @@ void window_scores(const WindowScoreArgs& args) {
     for (std::int32_t i = 0; i < args.window; ++i) {
       const std::int32_t seen = args.key_count - args.window + i + 1;
       ops.add_softmax(args.scratch + i * padded, seen, 1.0F / static_cast<float>(args.window), out);
+    }
+  }
+}
+
+std::size_t key_share_scratch(std::int64_t rows, std::int32_t group, std::int32_t key_count) {
+  const auto padded = static_cast<std::size_t>((key_count + kKeyChunk - 1) / kKeyChunk * kKeyChunk);
+  return static_cast<std::size_t>(std::min<std::int64_t>(rows, kRowTile)) *
+         static_cast<std::size_t>(group) * padded;
+}
+
+namespace {
+
+/// logits [T, g, padded] of the rows [t0, t1) of `a`: what they see of every chunk of keys.
+void share_logits(const KeyShareArgs& a, std::int64_t t0, std::int64_t t1, std::int64_t padded) {
+  static thread_local std::vector<float> transposed;
+  transposed.resize(std::max(transposed.size(), static_cast<std::size_t>(a.head_dim) * kKeyChunk));
+  const AttentionOps& ops = *cpu_ops().attention;
+  ChunkReader reader(a.runs, row_bytes(a.dtype, a.head_dim));
+  const auto seen = static_cast<std::int32_t>(a.visible + t1 - 1);
+  const std::byte* keys[kKeyChunk];
+  for (std::int32_t base = 0; base < seen; base += kKeyChunk) {
+    const int count = std::min(kKeyChunk, seen - base);
+    RIFT_CHECK(reader.next(count, keys, nullptr), "fewer than the {} keys that are visible", seen);
+    ops.transpose_keys(a.dtype, keys, count, a.head_dim, transposed.data());
+    for (std::int64_t t = std::max(t0, std::int64_t{base} - a.visible + 1); t < t1; ++t) {
+      ops.dot_keys(a.q.row(t),
+                   a.head_dim,
+                   a.group,
+                   a.head_dim,
+                   transposed.data(),
+                   a.scale,
+                   a.scratch + (t - t0) * a.group * padded + base,
+                   padded);
+    }
+  }
+}
+
+}  // namespace
+
+void add_key_shares(const KeyShareArgs& args) {
+  RIFT_CHECK(args.visible >= 1 && args.group >= 1 && args.head_dim % 8 == 0 &&
+                 args.q.cols == std::int64_t{args.group} * args.head_dim,
+             "{} keys visible, queries of {} for {} heads of {}",
+             args.visible,
+             args.q.cols,
+             args.group,
+             args.head_dim);
+  const AttentionOps& ops = *cpu_ops().attention;
+  const std::int64_t rows = args.q.rows;
+  const std::int64_t padded = (args.visible + rows - 1 + kKeyChunk - 1) / kKeyChunk * kKeyChunk;
+  const float factor = 1.0F / static_cast<float>(args.group);
+  for (std::int64_t t0 = 0; t0 < rows; t0 += kRowTile) {
+    const std::int64_t t1 = std::min(t0 + kRowTile, rows);
+    share_logits(args, t0, t1, padded);
+    for (std::int64_t t = t0; t < t1; ++t) {
+      for (std::int32_t h = 0; h < args.group; ++h) {
+        ops.add_softmax(args.scratch + ((t - t0) * args.group + h) * padded,
+                        args.visible + t,
+                        factor,
+                        args.sums);
+      }
     }
   }
 }

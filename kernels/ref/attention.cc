@@ -41,21 +41,29 @@ void softmax(std::vector<double>& x) {
   }
 }
 
-/// One query over the first `visible` keys of one head.
-void attend_one(const AttendArgs& a, const float* q, int kv_head, int visible, double* out) {
-  struct Place {
-    const KvRun* run;
-    std::int32_t index;
-  };
+struct Place {
+  const KvRun* run;
+  std::int32_t index;
+};
+
+/// Where the first `visible` keys of some runs lie.
+std::vector<Place> places_of(std::span<const KvRun> runs, int visible) {
   std::vector<Place> places;
-  const auto head = static_cast<std::size_t>(kv_head);
-  for (std::int32_t r = a.first[head]; r < a.first[head + 1]; ++r) {
-    const KvRun& run = a.runs[static_cast<std::size_t>(r)];
+  for (const KvRun& run : runs) {
     for (std::int32_t i = 0; i < run.count; ++i) {
       places.push_back({&run, i});
     }
   }
   places.resize(static_cast<std::size_t>(visible));
+  return places;
+}
+
+/// One query over the first `visible` keys of one head.
+void attend_one(const AttendArgs& a, const float* q, int kv_head, int visible, double* out) {
+  const auto head = static_cast<std::size_t>(kv_head);
+  const auto first = static_cast<std::size_t>(a.first[head]);
+  const std::vector<Place> places = places_of(
+      a.runs.subspan(first, static_cast<std::size_t>(a.first[head + 1]) - first), visible);
   std::vector<double> weights;
   for (const Place& place : places) {
     weights.push_back(a.scale * dot(q, a.dtype, place.run->keys, place.index, a.head_dim));
@@ -102,6 +110,26 @@ std::vector<double> window_scores(const WindowScoreArgs& args) {
       for (std::int32_t j = 0; j < seen; ++j) {
         out[static_cast<std::size_t>(h * args.key_count + j)] +=
             weights[static_cast<std::size_t>(j)] / args.window;
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<double> key_shares(const KeyShareArgs& args) {
+  std::vector<double> out(static_cast<std::size_t>(args.visible + args.q.rows - 1));
+  for (std::int64_t t = 0; t < args.q.rows; ++t) {
+    const std::vector<Place> places = places_of(args.runs, static_cast<int>(args.visible + t));
+    for (std::int32_t h = 0; h < args.group; ++h) {
+      const float* q = args.q.row(t) + static_cast<std::int64_t>(h) * args.head_dim;
+      std::vector<double> weights;
+      for (const Place& place : places) {
+        weights.push_back(args.scale *
+                          dot(q, args.dtype, place.run->keys, place.index, args.head_dim));
+      }
+      softmax(weights);
+      for (std::size_t j = 0; j < weights.size(); ++j) {
+        out[j] += weights[j] / args.group;
       }
     }
   }

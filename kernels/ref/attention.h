@@ -13,4 +13,7 @@ namespace rift::kernels::ref {
 /// Twin of kernels::window_scores. Returns [g, N].
 [[nodiscard]] std::vector<double> window_scores(const WindowScoreArgs& args);
 
+/// Twin of kernels::add_key_shares from zero. Returns [visible + T - 1].
+[[nodiscard]] std::vector<double> key_shares(const KeyShareArgs& args);
+
 }  // namespace rift::kernels::ref

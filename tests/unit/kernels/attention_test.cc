@@ -186,5 +186,81 @@ TEST_P(Attention, WindowScoresAgreeWithTheTwin) {
   }
 }
 
+/// One KV head's keys in runs of `run_length`, and queries of `rows` rows over them.
+struct Shares {
+  Shares(DType dtype, std::int32_t keys, std::int32_t rows, std::int32_t group, std::int32_t run)
+      : keys_(keys), rows_(rows), group_(group), dtype_(dtype) {
+    Random random(5);
+    plane_ = random_weights(dtype, keys, kDim, random);
+    q_ = random_floats(static_cast<std::size_t>(rows * group * kDim), random, 20.0F);
+    for (std::int32_t at = 0; at < keys; at += run) {
+      runs_.push_back({plane_.data() + static_cast<std::size_t>(at) * row_bytes(dtype, kDim),
+                       nullptr,
+                       std::min(run, keys - at)});
+    }
+  }
+  /// Of rows [from, from + count); the last of all rows sees every key.
+  [[nodiscard]] KeyShareArgs args(std::int32_t from, std::int32_t count) const {
+    KeyShareArgs a;
+    a.q = {q_.data() + static_cast<std::ptrdiff_t>(from) * group_ * kDim, count, group_ * kDim};
+    a.group = group_;
+    a.head_dim = kDim;
+    a.scale = 0.125F;
+    a.dtype = dtype_;
+    a.runs = runs_;
+    a.visible = keys_ - rows_ + 1 + from;
+    return a;
+  }
+  /// All rows, `step` a call.
+  [[nodiscard]] std::vector<float> sums(std::int32_t step) const {
+    std::vector<float> out(static_cast<std::size_t>(keys_));
+    for (std::int32_t at = 0; at < rows_; at += step) {
+      KeyShareArgs a = args(at, std::min(step, rows_ - at));
+      std::vector<float> scratch(key_share_scratch(a.q.rows, group_, keys_));
+      a.sums = out.data();
+      a.scratch = scratch.data();
+      add_key_shares(a);
+    }
+    return out;
+  }
+
+  static constexpr std::int32_t kDim = 64;
+  std::int32_t keys_;
+  std::int32_t rows_;
+  std::int32_t group_;
+  DType dtype_;
+  std::vector<std::byte> plane_;
+  std::vector<float> q_;
+  std::vector<KvRun> runs_;
+};
+
+TEST_P(Attention, KeySharesAgreeWithTheTwin) {
+  for (const DType dtype : kPlainTypes) {
+    for (const std::int32_t keys : {40, 65, 200}) {
+      for (const std::int32_t rows : {1, 17, 40}) {
+        for (const std::int32_t group : {1, 3}) {
+          const Shares shares(dtype, keys, rows, group, 24);
+          const std::vector<float> sums = shares.sums(rows);
+          const std::vector<double> expected = ref::key_shares(shares.args(0, rows));
+          for (std::size_t i = 0; i < sums.size(); ++i) {
+            ASSERT_NEAR(sums[i], expected[i], 2e-5 * expected[i] + 1e-12)
+                << to_string(dtype) << " N=" << keys << " T=" << rows << " key " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Attention, KeySharesDoNotDependOnHowRowsAndKeysAreDivided) {
+  const std::vector<float> whole = Shares(DType::kF16, 200, 120, 3, 200).sums(120);
+  for (const std::int32_t run : {1, 7, 64}) {
+    for (const std::int32_t step : {1, 5, 16, 33}) {
+      EXPECT_EQ(Shares(DType::kF16, 200, 120, 3, run).sums(step), whole)
+          << "runs of " << run << ", " << step << " rows a call";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rift::kernels
