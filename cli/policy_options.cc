@@ -44,7 +44,7 @@ const std::vector<std::string>& policy_names() {
 }
 
 const std::vector<std::string>& selector_names() {
-  static const std::vector<std::string> kAll = names_up_to(Selector::kTriAttention);
+  static const std::vector<std::string> kAll = names_up_to(Selector::kH2o);
   return kAll;
 }
 

@@ -21,12 +21,13 @@ constexpr Names<Policy, 8> kPolicies{{
     {Policy::kH2o, "h2o"},
     {Policy::kRiftAda, "rift-ada"},
 }};
-constexpr Names<Selector, 5> kSelectors{{
+constexpr Names<Selector, 6> kSelectors{{
     {Selector::kSnapKv, "snapkv"},
     {Selector::kCriticalKv, "critical-kv"},
     {Selector::kExpectedAttention, "expected-attention"},
     {Selector::kCurDkv, "curdkv"},
     {Selector::kTriAttention, "triattention"},
+    {Selector::kH2o, "h2o"},
 }};
 constexpr Names<Allocation, 3> kAllocations{{
     {Allocation::kUniform, "uniform"},

@@ -29,6 +29,7 @@ enum class Selector : std::uint8_t {
   kExpectedAttention,
   kCurDkv,
   kTriAttention,
+  kH2o,  // what the keys were given by all queries so far
 };
 
 /// How a layer's and the model's budget is divided among KV heads and layers; the total is the

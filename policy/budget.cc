@@ -115,6 +115,14 @@ void allocate(Allocation allocation, WorkingSetLayout& layout) {
 
 }  // namespace
 
+std::int32_t block_size(const PolicySpec& spec) {
+  return spec.policy == Policy::kH2o ? 1 : spec.block;
+}
+
+Selector selector(const PolicySpec& spec) {
+  return spec.policy == Policy::kH2o ? Selector::kH2o : spec.selector;
+}
+
 bool selects(const PolicySpec& spec) {
   return spec.policy != Policy::kFull && spec.policy != Policy::kSwa &&
          spec.policy != Policy::kStreamingLlm;
@@ -134,8 +142,8 @@ BudgetPlan plan_budget(const PolicySpec& spec, std::int32_t max_context) {
   }
   if (selects(spec)) {
     const std::int32_t selected = spec.budget - plan.recent;
-    plan.slots_per_head = selected / spec.block;
-    plan.unused = selected % spec.block;
+    plan.slots_per_head = selected / block_size(spec);
+    plan.unused = selected % block_size(spec);
   }
   return plan;
 }
@@ -159,7 +167,7 @@ WorkingSetLayout plan_layout(const PolicySpec& spec,
         "budget {} in blocks of {} over {} layers x {} KV heads needs {} slots and a ring of "
         "{} positions: the limit of each is {}",
         spec.budget,
-        spec.block,
+        block_size(spec),
         geometry.layers,
         geometry.kv_heads,
         selected + staging,
@@ -168,7 +176,7 @@ WorkingSetLayout plan_layout(const PolicySpec& spec,
   }
   WorkingSetLayout layout;
   layout.geometry = geometry;
-  layout.block = spec.block;
+  layout.block = block_size(spec);
   layout.slots_per_head = plan.slots_per_head;
   layout.staging_slots = static_cast<std::int32_t>(staging);
   layout.ring_capacity = static_cast<std::int32_t>(ring);

@@ -37,6 +37,12 @@ struct BudgetPlan {
                                            std::int32_t max_context,
                                            std::int32_t max_draft_len);
 
+/// P of the session's block table: H2O evicts single positions, whatever block is asked for.
+[[nodiscard]] std::int32_t block_size(const PolicySpec& spec);
+
+/// What scores the candidates of a policy that selects: H2O has its own.
+[[nodiscard]] Selector selector(const PolicySpec& spec);
+
 /// Whether the policy selects blocks at all / again after the prompt.
 [[nodiscard]] bool selects(const PolicySpec& spec);
 [[nodiscard]] bool refreshes(const PolicySpec& spec);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 namespace rift::policy {
 
@@ -24,13 +23,14 @@ void H2oHead::start(std::span<const float> sums) {
   }
 }
 
-void H2oHead::start(std::vector<Entry> entries) {
-  RIFT_CHECK(std::ssize(entries) <= std::int64_t{budget_.heavy} + budget_.recent,
+void H2oHead::start(const H2oBudget& budget, std::span<const Entry> entries) {
+  RIFT_CHECK(std::ssize(entries) <= std::int64_t{budget.heavy} + budget.recent,
              "{} entries for a budget of {} + {}",
              entries.size(),
-             budget_.heavy,
-             budget_.recent);
-  entries_ = std::move(entries);
+             budget.heavy,
+             budget.recent);
+  budget_ = budget;
+  entries_.assign(entries.begin(), entries.end());
 }
 
 std::optional<Position> H2oHead::step(Position position, std::span<const float> probabilities) {

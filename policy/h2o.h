@@ -3,6 +3,7 @@
 
 #include "common/types.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -31,12 +32,17 @@ class H2oHead {
     bool operator==(const Entry&) const = default;
   };
 
-  explicit H2oHead(const H2oBudget& budget) : budget_(budget) {}
+  /// No later start() with a budget that is not larger allocates.
+  explicit H2oHead(const H2oBudget& budget) : budget_(budget) {
+    entries_.reserve(static_cast<std::size_t>(budget.heavy) +
+                     static_cast<std::size_t>(budget.recent) + 1);
+  }
 
   /// After a prompt of sums.size() tokens: the best of [0, N - recent) and the newest. sums [N].
   void start(std::span<const float> sums);
-  /// The same from what was chosen elsewhere; ascending positions, no more than the budget.
-  void start(std::vector<Entry> entries);
+  /// Under another budget from what was chosen elsewhere: entries in ascending positions, no more
+  /// than the budget, of which all but the newest `recent` are at most `heavy`.
+  void start(const H2oBudget& budget, std::span<const Entry> entries);
 
   /// The token at `position`, newer than all, joins and is the query: probabilities
   /// [entries().size() + 1] over the entries and itself, in this order, sum 1. Returns the position

@@ -2,6 +2,7 @@
 #include "score_node/history.h"
 
 #include "common/check.h"
+#include "kernels/attention.h"
 #include "policy/sinks.h"
 
 #include <algorithm>
@@ -34,11 +35,11 @@ QueryStatistics::Shape statistics_shape(const model::ModelConfig& config, std::i
   return {config.layers, config.query_heads, config.head_dim, slack};
 }
 
-std::size_t norm_count(Selector selector, const model::ModelConfig& config, std::int32_t capacity) {
-  return selector == Selector::kCriticalKv
-             ? static_cast<std::size_t>(config.layers) * static_cast<std::size_t>(config.kv_heads) *
-                   static_cast<std::size_t>(capacity)
-             : 0;
+/// Floats of a plane [L, G, capacity] that one selector wants.
+std::size_t plane_floats(bool wanted, const model::ModelConfig& config, std::int32_t capacity) {
+  return wanted ? static_cast<std::size_t>(config.layers) *
+                      static_cast<std::size_t>(config.kv_heads) * static_cast<std::size_t>(capacity)
+                : 0;
 }
 
 }  // namespace
@@ -53,7 +54,8 @@ ScoreHistory::ScoreHistory(const model::ModelConfig& config,
       row_(row_floats(config)),
       selector_(selector),
       worth_(worth),
-      norms_(norm_count(selector, config, capacity)),
+      norms_(plane_floats(selector == Selector::kCriticalKv, config, capacity)),
+      sums_(plane_floats(selector == Selector::kH2o, config, capacity)),
       statistics_(statistics_shape(config, ring_positions(window, capacity)),
                   statistics_of(selector, config)) {
   set_window(window);
@@ -71,7 +73,11 @@ void ScoreHistory::set_window(std::int32_t window) {
 }
 
 std::int32_t ScoreHistory::truncate(std::int32_t size) {
-  const std::int32_t left = statistics_.truncate(std::min(size, KvCache::size()));
+  std::int32_t left = statistics_.truncate(std::min(size, KvCache::size()));
+  if (!sums_.empty() && left < KvCache::size()) {
+    std::fill(sums_.begin(), sums_.end(), 0.0F);
+    left = 0;
+  }
   KvCache::truncate(left);
   queries_begin_ = std::min(queries_begin_, left);
   return left;
@@ -87,12 +93,50 @@ void ScoreHistory::raw_queries(std::int32_t layer, MatView<const float> q) {
 }
 
 std::span<const float> ScoreHistory::value_norms(std::int32_t layer, std::int32_t head) const {
-  if (norms_.empty()) {
+  return head_of(norms_, layer, head);
+}
+
+std::span<const float> ScoreHistory::attention_sums(std::int32_t layer, std::int32_t head) const {
+  return head_of(sums_, layer, head);
+}
+
+std::span<const float> ScoreHistory::head_of(const std::vector<float>& plane,
+                                             std::int32_t layer,
+                                             std::int32_t head) const {
+  if (plane.empty()) {
     return {};
   }
-  const auto plane = static_cast<std::size_t>(layer * config().kv_heads + head);
-  return std::span(norms_).subspan(plane * static_cast<std::size_t>(capacity()),
-                                   static_cast<std::size_t>(size()));
+  const auto index = static_cast<std::size_t>(layer * config().kv_heads + head);
+  return std::span(plane).subspan(index * static_cast<std::size_t>(capacity()),
+                                  static_cast<std::size_t>(size()));
+}
+
+void ScoreHistory::add_sums(std::int32_t layer,
+                            Position first,
+                            MatView<const float> q,
+                            ThreadPool& pool) {
+  const std::int32_t heads = config().kv_heads;
+  const std::int32_t group = config().query_heads / heads;
+  const auto keys = static_cast<std::int32_t>(first + q.rows);
+  const std::size_t scratch = kernels::key_share_scratch(q.rows, group, keys);
+  share_scratch_.resize(std::max(share_scratch_.size(), scratch * static_cast<std::size_t>(heads)));
+  pool.parallel_for(heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto head = static_cast<std::int32_t>(begin); head < end; ++head) {
+      const kernels::KvRun run{this->keys(layer, head), nullptr, keys};
+      const auto plane = static_cast<std::size_t>(layer * heads + head);
+      const std::int64_t columns = std::int64_t{group} * config().head_dim;
+      kernels::add_key_shares(
+          {.q = {q.data + head * columns, q.rows, columns, q.stride},
+           .group = group,
+           .head_dim = config().head_dim,
+           .scale = config().attention_scale,
+           .dtype = geometry().dtype,
+           .runs = {&run, 1},
+           .visible = first + 1,
+           .sums = sums_.data() + plane * static_cast<std::size_t>(capacity()),
+           .scratch = share_scratch_.data() + static_cast<std::size_t>(head) * scratch});
+    }
+  });
 }
 
 void ScoreHistory::store_norms(std::int32_t layer,
@@ -131,6 +175,9 @@ void ScoreHistory::attend(std::int32_t layer,
   KvCache::attend(layer, positions, q, k, v, out, pool);
   if (!norms_.empty()) {
     store_norms(layer, positions.front(), v, pool);
+  }
+  if (!sums_.empty()) {
+    add_sums(layer, positions.front(), q, pool);
   }
   for (std::int64_t t = std::max<std::int64_t>(0, q.rows - ring_); t < q.rows; ++t) {
     const auto row = q.row_span(t);
@@ -179,7 +226,9 @@ std::uint64_t ScoreHistory::capacity_bytes(const model::ModelConfig& config,
   const auto ring = static_cast<std::uint64_t>(ring_positions(window, capacity));
   return geometry.bytes_per_position() * static_cast<std::uint64_t>(capacity) +
          ring * static_cast<std::uint64_t>(row_floats(config) * config.layers) * sizeof(float) +
-         norm_count(selector, config, capacity) * sizeof(float) +
+         plane_floats(
+             selector == Selector::kCriticalKv || selector == Selector::kH2o, config, capacity) *
+             sizeof(float) +
          QueryStatistics::bytes(statistics_shape(config, ring_positions(window, capacity)),
                                 statistics_of(selector, config));
 }

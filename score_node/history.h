@@ -21,9 +21,9 @@ struct ValueWorth {
 
 /// Full KV history of one session, and what its selector scores with besides: the newest queries of
 /// every layer, norms of projected values (CriticalKV), statistics of queries before RoPE (Expected
-/// Attention, TriAttention). Keeps `kQuerySlack` more queries than the observation window, so that
-/// a history that is a few tokens ahead can still be scored as it was before them. Thread: one at a
-/// time.
+/// Attention, TriAttention), the attention that every key has gathered (H2O). Keeps `kQuerySlack`
+/// more queries than the observation window, so that a history that is a few tokens ahead can still
+/// be scored as it was before them. Thread: one at a time.
 class ScoreHistory final : public model::KvCache {
  public:
   static constexpr std::int32_t kQuerySlack = 64;
@@ -50,9 +50,13 @@ class ScoreHistory final : public model::KvCache {
   void raw_queries(std::int32_t layer, MatView<const float> q) override;
 
   /// Forgets positions from `size` on. Queries before it stay as far as they are still held. Where
-  /// the statistics of the queries cannot be cut there (QueryStatistics), everything is forgotten.
+  /// what the queries left cannot be cut there (below shortest_prefix()), everything is forgotten.
   /// Returns how many positions are left.
   std::int32_t truncate(std::int32_t size);
+  /// Shortest prefix that truncate() can leave besides none.
+  [[nodiscard]] Position shortest_prefix() const {
+    return sums_.empty() ? statistics_.begin() : size();
+  }
   /// Takes another observation window; all queries are forgotten.
   void set_window(std::int32_t window);
 
@@ -70,6 +74,9 @@ class ScoreHistory final : public model::KvCache {
   [[nodiscard]] bool serves(Selector selector, std::int32_t window) const;
   /// Norms [size()] of the projected values of one KV head; empty unless the selector wants them.
   [[nodiscard]] std::span<const float> value_norms(std::int32_t layer, std::int32_t head) const;
+  /// Attention [size()] that the keys of one KV head were given by all queries so far, mean over
+  /// the group's heads; empty unless the selector wants it.
+  [[nodiscard]] std::span<const float> attention_sums(std::int32_t layer, std::int32_t head) const;
   [[nodiscard]] const QueryStatistics& statistics() const { return statistics_; }
 
   /// Bytes of the positions stored, and of what the selector needs.
@@ -84,8 +91,13 @@ class ScoreHistory final : public model::KvCache {
 
  private:
   [[nodiscard]] std::uint64_t extra_bytes() const {
-    return (queries_.size() + norms_.size()) * sizeof(float) + statistics_.bytes();
+    return (queries_.size() + norms_.size() + sums_.size()) * sizeof(float) + statistics_.bytes();
   }
+  /// The stored positions of one head in a plane [L, G, capacity]; empty where the plane is.
+  [[nodiscard]] std::span<const float> head_of(const std::vector<float>& plane,
+                                               std::int32_t layer,
+                                               std::int32_t head) const;
+  void add_sums(std::int32_t layer, Position first, MatView<const float> q, ThreadPool& pool);
   void store_norms(std::int32_t layer, Position first, MatView<const float> v, ThreadPool& pool);
   [[nodiscard]] std::size_t query_offset(std::int32_t layer, Position position) const;
 
@@ -97,6 +109,8 @@ class ScoreHistory final : public model::KvCache {
   ValueWorth worth_;
   std::vector<float> norms_;        // [L, G, capacity], of the selector that wants them
   std::vector<float> batch_norms_;  // [G, T]
+  std::vector<float> sums_;         // [L, G, capacity], of the selector that wants them
+  std::vector<float> share_scratch_;
   QueryStatistics statistics_;
 };
 

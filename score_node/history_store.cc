@@ -60,7 +60,7 @@ std::unique_ptr<ScoreHistory> HistoryStore::take_over(const OpenHistory& job,
         std::min(common, static_cast<std::int32_t>(job.tokens.size()) - job.window);
     const ScoreHistory& history = *it->history;
     if (useful > reused && history.capacity() >= job.capacity &&
-        history.serves(job.selector, job.window) && useful >= history.statistics().begin()) {
+        history.serves(job.selector, job.window) && useful >= history.shortest_prefix()) {
       reused = useful;
       best = it;
     }

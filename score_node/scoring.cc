@@ -39,6 +39,9 @@ BlockScores Scoring::score(std::int32_t layer, std::int32_t head) const {
   const std::int32_t limit = job_.tokens - job_.recent;
   BlockScores out;
   out.first = policy::block_scores(scores, job_.block, limit);
+  if (job_.recent_scores) {
+    out.recent.assign(scores.begin() + limit, scores.end());
+  }
   if (job_.selector == Selector::kCriticalKv) {
     Scores second(scores.size());
     policy::critical_scores(scores, history_.value_norms(layer, head).first(scores.size()), second);
@@ -58,6 +61,14 @@ Scoring::Scores Scoring::position_scores(std::int32_t layer, std::int32_t head) 
       return curdkv(layer, head);
     case Selector::kTriAttention:
       return triattention(layer, head);
+    case Selector::kH2o: {
+      const std::span<const float> sums = history_.attention_sums(layer, head);
+      RIFT_CHECK(std::ssize(sums) == job_.tokens,
+                 "the sums are those of {} tokens, not of {}",
+                 sums.size(),
+                 job_.tokens);
+      return {sums.begin(), sums.end()};
+    }
   }
   RIFT_CHECK(false, "selector {}", static_cast<int>(job_.selector));
 }
@@ -143,6 +154,7 @@ std::vector<HeadSelection> choose_blocks(std::vector<BlockScores> scores,
   std::vector<HeadSelection> heads(scores.size());
   for (std::size_t i = 0; i < heads.size(); ++i) {
     heads[i].scores = std::move(scores[i].first);
+    heads[i].recent = std::move(scores[i].recent);
   }
   const auto group = cast(kv_heads);
   for (std::size_t begin = 0; begin < heads.size(); begin += group) {

@@ -16,6 +16,7 @@ namespace rift::score_node {
 struct BlockScores {
   std::vector<float> first;
   std::vector<float> second;  // of CriticalKV's second stage; empty for other selectors
+  std::vector<float> recent;  // of the positions after the candidates, where the job wants them
 };
 
 /// One job's scores, by the selector that it names (policy/README.md). A value's block scores are

@@ -182,7 +182,9 @@ struct TableUpdate {
 };
 
 /// All writes of one wave have landed. Epoch 0 is the first working set and also fills the rings
-/// with positions [ring_begin, covered_tokens).
+/// with positions [ring_begin, covered_tokens). Under H2O `sums` says what attention every key has
+/// gathered: one value per update, in their order, then those of the ring, [L, G, covered_tokens -
+/// ring_begin]; empty for other policies.
 struct RefreshReady {
   SessionId session{};
   Epoch epoch{};
@@ -191,6 +193,7 @@ struct RefreshReady {
   std::int32_t covered_tokens = 0;
   std::int32_t ring_begin = 0;  // epoch 0 only
   std::vector<TableUpdate> updates;
+  std::vector<float> sums;
   std::uint64_t bytes = 0;
   std::uint64_t ingest_ns = 0;
   std::uint64_t score_ns = 0;

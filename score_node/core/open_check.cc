@@ -40,7 +40,8 @@ Status check_layout(const transport::ScoreOpen& open,
                     const policy::BudgetPlan& plan,
                     const OpenLimits& limits) {
   const WorkingSetLayout& layout = open.layout;
-  if (layout.block != open.policy.block || layout.slots_per_head != plan.slots_per_head ||
+  const std::int32_t block = policy::block_size(open.policy);
+  if (layout.block != block || layout.slots_per_head != plan.slots_per_head ||
       layout.ring_capacity <= plan.recent || layout.staging_slots < 0) {
     return fail(Errc::kMismatch,
                 "layout with blocks of {}, {} slots a head, a ring of {} and {} staging slots does "
@@ -49,7 +50,7 @@ Status check_layout(const transport::ScoreOpen& open,
                 layout.slots_per_head,
                 layout.ring_capacity,
                 layout.staging_slots,
-                open.policy.block,
+                block,
                 plan.slots_per_head,
                 plan.recent);
   }

@@ -17,6 +17,22 @@ std::uint64_t nanoseconds(TimePoint from, TimePoint to) {
       std::max<std::int64_t>(0, std::chrono::duration_cast<Nanoseconds>(to - from).count()));
 }
 
+/// RefreshReady::sums of a wave; empty where no selection is kept.
+std::vector<float> handed_sums(const Refresh& refresh, std::int32_t kv_heads) {
+  std::vector<float> sums;
+  if (refresh.selection.empty()) {
+    return sums;
+  }
+  for (const transport::TableUpdate& update : refresh.updates) {
+    const auto head = static_cast<std::size_t>(update.layer * kv_heads + update.head);
+    sums.push_back(refresh.selection[head].scores[update.block]);
+  }
+  for (const HeadSelection& head : refresh.selection) {
+    sums.insert(sums.end(), head.recent.begin(), head.recent.end());
+  }
+  return sums;
+}
+
 }  // namespace
 
 ScoreCore::ScoreCore(const CoreOptions& options) : options_(options), buffer_(options.send_chunks) {
@@ -92,12 +108,13 @@ void ScoreCore::on_message(PeerId peer, transport::ScoreOpen& open) {
   session.job_limit = session.size();
   session.queued = transport::RefreshRequest{id, Epoch{0}, session.size()};
   session.queued_at = now_;
-  actions_.emplace_back(OpenHistory{
-      ref,
-      session.tokens,
-      session.open.max_context,
-      session.open.policy.window,
-      policy::selects(session.open.policy) ? session.open.policy.selector : Selector::kSnapKv});
+  actions_.emplace_back(OpenHistory{ref,
+                                    session.tokens,
+                                    session.open.max_context,
+                                    session.cumulative() ? 0 : session.open.policy.window,
+                                    policy::selects(session.open.policy)
+                                        ? policy::selector(session.open.policy)
+                                        : Selector::kSnapKv});
 }
 
 void ScoreCore::on_message(Session& session, const transport::Commit& commit) {
@@ -269,8 +286,8 @@ void ScoreCore::ingest(Session& session) {
   if (session.refresh && session.refresh->stage == Refresh::Stage::kIngesting) {
     const std::int32_t n = session.refresh->tokens;
     if (n <= session.ingested && !session.scorable(n)) {
-      // The window's queries are gone: compute them again.
-      session.ingested = n - session.window(n);
+      // The window's queries are gone, or later ones are in the sums: compute them again.
+      session.ingested = session.restart(n);
     }
     target = n;
     urgent = true;
@@ -325,7 +342,9 @@ void ScoreCore::score(Session& session) {
   refresh.stage = Refresh::Stage::kScoring;
   refresh.outdated = false;
   refresh.replaced_from = std::numeric_limits<Position>::max();
-  if (session.plan.slots_per_head == 0 || refresh.tokens <= session.plan.recent) {
+  const std::int32_t recent = std::min(session.plan.recent, refresh.tokens);
+  if (!session.hands_sums_over() &&
+      (session.plan.slots_per_head == 0 || recent == refresh.tokens)) {
     // Nothing to choose from; what an earlier, longer history left in the table goes.
     const auto heads = static_cast<std::size_t>(options_.geometry.layers) *
                        static_cast<std::size_t>(options_.geometry.kv_heads);
@@ -336,15 +355,16 @@ void ScoreCore::score(Session& session) {
   }
   actions_.emplace_back(Select{session.ref,
                                refresh.tokens,
-                               session.plan.recent,
+                               recent,
                                session.window(refresh.tokens),
                                session.open.layout.block,
                                session.plan.slots_per_head,
                                session.open.layout.layer_slots,
-                               session.open.policy.selector,
+                               policy::selector(session.open.policy),
                                session.open.policy.allocation,
                                session.open.policy.pooling,
-                               session.open.policy.pool_width});
+                               session.open.policy.pool_width,
+                               session.hands_sums_over()});
 }
 
 void ScoreCore::on(Selected& event) {
@@ -366,6 +386,9 @@ void ScoreCore::on(Selected& event) {
   refresh.score_ns = std::max(event.score_ns, both - std::min(both, event.select_ns));
   refresh.plan = plan_refresh(
       session->open.layout, session->mirror, event.heads, refresh.tokens - session->plan.recent);
+  if (session->hands_sums_over()) {
+    refresh.selection = std::move(event.heads);
+  }
   start_wave(*session);
 }
 
@@ -413,6 +436,7 @@ void ScoreCore::finish_wave(Session& session) {
   ready.ring_begin =
       refresh.epoch == Epoch{0} ? std::max(0, refresh.tokens - session.plan.recent) : 0;
   ready.updates = refresh.updates;
+  ready.sums = handed_sums(refresh, options_.geometry.kv_heads);
   ready.bytes = refresh.bytes;
   ready.ingest_ns = std::exchange(refresh.ingest_ns, 0);
   ready.score_ns = std::exchange(refresh.score_ns, 0);

@@ -8,6 +8,7 @@
 #include "score_node/core/types.h"
 #include "transport/messages.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -31,6 +32,8 @@ struct Refresh {
   bool outdated = false;  // tokens that the engine is scoring were replaced
 
   RefreshPlan plan;  // what is left to send
+  /// Of every head, where the draft goes on from the scores (H2O).
+  std::vector<HeadSelection> selection;
   std::uint32_t wave = 0;
   std::vector<transport::TableUpdate> updates;  // of this wave
   std::uint32_t batches_left = 0;               // of this wave
@@ -77,13 +80,24 @@ struct Session {
         mirror(open.layout) {}
 
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(tokens.size()); }
+  /// Whether the scores are sums over all queries so far, so that the history is scored as long as
+  /// it is, and no window of queries is kept for it.
+  [[nodiscard]] bool cumulative() const {
+    return policy::selects(open.policy) && policy::selector(open.policy) == Selector::kH2o;
+  }
+  /// Whether the draft node keeps the sums and goes on from them.
+  [[nodiscard]] bool hands_sums_over() const { return open.policy.policy == Policy::kH2o; }
   /// Window of a history of n tokens.
   [[nodiscard]] std::int32_t window(std::int32_t n) const {
-    return n < open.policy.window ? n : open.policy.window;
+    return cumulative() ? 0 : std::min(n, open.policy.window);
   }
   /// Whether the history can be scored as it was after n tokens.
   [[nodiscard]] bool scorable(std::int32_t n) const {
-    return n <= ingested && queries_begin <= n - window(n);
+    return cumulative() ? n == ingested : n <= ingested && queries_begin <= n - window(n);
+  }
+  /// Where a history that holds n tokens, but cannot be scored as of them, is to be ingested from.
+  [[nodiscard]] std::int32_t restart(std::int32_t n) const {
+    return cumulative() ? 0 : n - window(n);
   }
 };
 

@@ -26,7 +26,7 @@ struct OpenHistory {
   SessionRef session{};
   std::vector<TokenId> tokens;
   std::int32_t capacity = 0;  // positions
-  std::int32_t window = 0;    // observation window
+  std::int32_t window = 0;    // queries that it is scored with
   Selector selector = Selector::kSnapKv;
 };
 
@@ -52,6 +52,7 @@ struct Select {
   Allocation allocation = Allocation::kUniform;
   Pooling pooling = Pooling::kNone;
   std::int32_t pool_width = 1;
+  bool recent_scores = false;  // HeadSelection::recent is wanted
 };
 
 /// `count` keys or values of one head from position `first` on, then zeros up to `padded`.
@@ -124,6 +125,7 @@ struct Ingested {
 struct HeadSelection {
   std::vector<std::int32_t> ranked;  // chosen blocks, most valuable first
   std::vector<float> scores;         // of every candidate block
+  std::vector<float> recent{};       // of positions [tokens - recent, tokens), where wanted
 };
 
 struct Selected {

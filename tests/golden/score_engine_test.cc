@@ -156,22 +156,32 @@ class ScoreEngineTest : public ::testing::TestWithParam<std::string> {
   [[nodiscard]] std::vector<float> expected_attention(std::int32_t layer, std::int32_t head) const;
   [[nodiscard]] std::vector<float> triattention(std::int32_t layer, std::int32_t head) const;
   [[nodiscard]] std::vector<float> curdkv(std::int32_t layer, std::int32_t head) const;
+  /// H2O: what all recorded queries give every recorded key.
+  [[nodiscard]] std::vector<float> attention_sums(std::int32_t layer, std::int32_t head) const;
   [[nodiscard]] std::vector<float> value_norms(std::int32_t layer, std::int32_t head) const;
 
   /// Block scores of one head from the recorded queries and keys, in the plain kernels.
   [[nodiscard]] std::vector<float> recorded_scores(std::int32_t layer, std::int32_t head) const {
     return policy::block_scores(window_scores(layer, head), kBlock, kTokens - kRecent);
   }
-  [[nodiscard]] std::vector<float> window_scores(std::int32_t layer, std::int32_t head) const {
+  /// Queries [kTokens - begin, g, D] from position `begin` on of the group that reads one KV head.
+  [[nodiscard]] std::vector<float> group_queries(std::int32_t layer,
+                                                 std::int32_t head,
+                                                 std::int32_t begin) const {
     const std::int32_t group = config().query_heads / config().kv_heads;
     std::vector<float> q;
-    for (std::int32_t t = kTokens - kWindow; t < kTokens; ++t) {
+    for (std::int32_t t = begin; t < kTokens; ++t) {
       for (std::int32_t g = 0; g < group; ++g) {
         const auto row = recorded(layer, "q", head * group + g)
                              .subspan(static_cast<std::size_t>(t) * dim(), dim());
         q.insert(q.end(), row.begin(), row.end());
       }
     }
+    return q;
+  }
+  [[nodiscard]] std::vector<float> window_scores(std::int32_t layer, std::int32_t head) const {
+    const std::int32_t group = config().query_heads / config().kv_heads;
+    const std::vector<float> q = group_queries(layer, head, kTokens - kWindow);
     kernels::WindowScoreArgs args;
     args.q = q.data();
     args.window = kWindow;
@@ -269,6 +279,22 @@ std::vector<float> ScoreEngineTest::curdkv(std::int32_t layer, std::int32_t head
   return scores;
 }
 
+std::vector<float> ScoreEngineTest::attention_sums(std::int32_t layer, std::int32_t head) const {
+  const std::int32_t group = config().query_heads / config().kv_heads;
+  const std::vector<float> q = group_queries(layer, head, 0);
+  const kernels::KvRun keys{recorded(layer, "k", head).data(), nullptr, kTokens};
+  kernels::KeyShareArgs args;
+  args.q = {q.data(), kTokens, std::int64_t{group} * config().head_dim};
+  args.group = group;
+  args.head_dim = config().head_dim;
+  args.scale = config().attention_scale;
+  args.dtype = DType::kF32;
+  args.runs = {&keys, 1};
+  args.visible = 1;
+  const std::vector<double> sums = kernels::ref::key_shares(args);
+  return {sums.begin(), sums.end()};
+}
+
 std::vector<float> ScoreEngineTest::value_norms(std::int32_t layer, std::int32_t head) const {
   const std::int32_t group = config().query_heads / config().kv_heads;
   const kernels::WeightView& o = weights_->layers[static_cast<std::size_t>(layer)].o;
@@ -292,7 +318,8 @@ constexpr Selector kSelectors[] = {Selector::kSnapKv,
                                    Selector::kCriticalKv,
                                    Selector::kExpectedAttention,
                                    Selector::kCurDkv,
-                                   Selector::kTriAttention};
+                                   Selector::kTriAttention,
+                                   Selector::kH2o};
 
 TEST_P(ScoreEngineTest, EverySelectorScoresTheRecordedQueriesKeysAndValues) {
   for (const Selector selector : kSelectors) {
@@ -310,6 +337,7 @@ TEST_P(ScoreEngineTest, EverySelectorScoresTheRecordedQueriesKeysAndValues) {
             selector == Selector::kExpectedAttention ? expected_attention(layer, head)
             : selector == Selector::kCurDkv          ? curdkv(layer, head)
             : selector == Selector::kTriAttention    ? triattention(layer, head)
+            : selector == Selector::kH2o             ? attention_sums(layer, head)
                                                      : window_scores(layer, head);
         const std::vector<float> want = policy::block_scores(positions, kBlock, kTokens - kRecent);
         ASSERT_EQ(got.scores.size(), want.size());
@@ -389,6 +417,42 @@ TEST_P(ScoreEngineTest, StatisticsThatCannotBeCutAreGatheredAgainFromTheStart) {
     EXPECT_EQ(e.engine.histories().cached(), 1U);
     EXPECT_EQ(e.open(SessionRef{3}, prompt(), selector), kTokens - kWindow);
   }
+}
+
+TEST_P(ScoreEngineTest, SumsOverAllQueriesAreGatheredAgainAfterAnyCutAndHandedOverWhole) {
+  Engine e(weights_);
+  e.open(SessionRef{1}, prompt(), Selector::kH2o);
+  e.ingest(SessionRef{1}, prompt(), 0, 7);
+  const Ingested cut = e.engine.run(Ingest{SessionRef{1}, kTokens - 1, {prompt()[kTokens - 1]}});
+  EXPECT_EQ(cut.size, 0);
+  e.ingest(SessionRef{1}, prompt(), 0, 40);
+  Select job{SessionRef{1}, kTokens, kRecent, 0, 1, kSlots};
+  job.selector = Selector::kH2o;
+  job.recent_scores = true;
+  const Selected selected = e.select(job);
+  for (std::int32_t layer = 0; layer < config().layers; ++layer) {
+    for (std::int32_t head = 0; head < config().kv_heads; ++head) {
+      const HeadSelection& got =
+          selected.heads[static_cast<std::size_t>(layer * config().kv_heads + head)];
+      ASSERT_EQ(std::ssize(got.scores), kTokens - kRecent);
+      ASSERT_EQ(std::ssize(got.recent), kRecent);
+      std::vector<float> sums = got.scores;
+      sums.insert(sums.end(), got.recent.begin(), got.recent.end());
+      EXPECT_THAT(sums,
+                  ::testing::Pointwise(::testing::FloatNear(1e-3F), attention_sums(layer, head)));
+      // Every query gives away 1.
+      EXPECT_NEAR(std::accumulate(sums.begin(), sums.end(), 0.0), kTokens, 1e-3);
+    }
+  }
+  // A cached history serves only those that begin with all of it.
+  e.engine.run(ReleaseHistory{SessionRef{1}, prompt()});
+  std::vector<TokenId> longer = prompt();
+  longer.pop_back();
+  longer.insert(longer.end(), kWindow, 1);
+  EXPECT_EQ(e.open(SessionRef{2}, longer, Selector::kH2o), 0);
+  longer = prompt();
+  longer.insert(longer.end(), kWindow, 1);
+  EXPECT_EQ(e.open(SessionRef{3}, longer, Selector::kH2o), kTokens);
 }
 
 TEST_P(ScoreEngineTest, ShortHistoriesHaveScoresUnderEverySelector) {
@@ -486,7 +550,11 @@ TEST_P(ScoreEngineTest, ChunksPrefixesAndRollbacksGiveTheSameBits) {
     Engine corrected(weights_);
     corrected.open(SessionRef{1}, other, selector);
     corrected.ingest(SessionRef{1}, other, 0, 50);
-    corrected.ingest(SessionRef{1}, tokens, 60, 128);
+    const bool whole_only = selector == Selector::kH2o;  // its sums cannot be cut
+    if (whole_only) {
+      EXPECT_EQ(corrected.engine.run(Ingest{SessionRef{1}, 60, {tokens[60]}}).size, 0);
+    }
+    corrected.ingest(SessionRef{1}, tokens, whole_only ? 0 : 60, 128);
     expect_same(corrected, SessionRef{1});
 
     // The same as a cached history that a new session takes over.
@@ -495,7 +563,7 @@ TEST_P(ScoreEngineTest, ChunksPrefixesAndRollbacksGiveTheSameBits) {
     cached.ingest(SessionRef{1}, other, 0, 50);
     cached.engine.run(ReleaseHistory{SessionRef{1}, other});
     const std::int32_t reused = cached.open(SessionRef{2}, tokens, selector);
-    EXPECT_EQ(reused, 60);
+    EXPECT_EQ(reused, whole_only ? 0 : 60);
     cached.ingest(SessionRef{2}, tokens, reused, 128);
     expect_same(cached, SessionRef{2});
   }

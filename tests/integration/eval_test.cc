@@ -48,7 +48,8 @@ std::vector<Setting> all_settings() {
     for (const Selector selector : {Selector::kCriticalKv,
                                     Selector::kExpectedAttention,
                                     Selector::kCurDkv,
-                                    Selector::kTriAttention}) {
+                                    Selector::kTriAttention,
+                                    Selector::kH2o}) {
       out.push_back(setting(Policy::kRiftDyn, budget, 8, 0));
       out.back().policy.selector = selector;
     }

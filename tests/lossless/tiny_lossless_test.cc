@@ -73,7 +73,8 @@ std::vector<PolicySpec> selectors() {
                                   Selector::kCriticalKv,
                                   Selector::kExpectedAttention,
                                   Selector::kCurDkv,
-                                  Selector::kTriAttention}) {
+                                  Selector::kTriAttention,
+                                  Selector::kH2o}) {
     for (const Allocation allocation :
          {Allocation::kUniform, Allocation::kAdaKv, Allocation::kPyramidKv}) {
       for (const std::int32_t budget : {1, 48, 1024}) {

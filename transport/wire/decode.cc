@@ -84,7 +84,7 @@ PolicySpec read(schema::PolicySpec::Reader in) {
   out.delta = not_negative(in.getDelta(), "delta");
   out.window = not_negative(in.getWindow(), "window");
   out.staging_percent = not_negative(in.getStagingPercent(), "staging_percent");
-  out.selector = to_enum(in.getSelector(), Selector::kTriAttention, "selector");
+  out.selector = to_enum(in.getSelector(), Selector::kH2o, "selector");
   out.allocation = to_enum(in.getAllocation(), Allocation::kPyramidKv, "allocation");
   out.pooling = to_enum(in.getPooling(), Pooling::kMax, "pooling");
   out.pool_width = not_negative(in.getPoolWidth(), "pool_width");
@@ -289,6 +289,10 @@ RefreshReady read(SessionId session, schema::RefreshReady::Reader in) {
                            .slot = item.getSlot(),
                            .block = item.getBlock(),
                            .count = item.getCount()});
+  }
+  out.sums.reserve(in.getSums().size());
+  for (const float sum : in.getSums()) {
+    out.sums.push_back(sum);
   }
   out.bytes = in.getBytes();
   out.ingest_ns = in.getIngestNs();

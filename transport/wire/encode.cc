@@ -225,6 +225,7 @@ void write(const RefreshReady& in, schema::Message::Builder message) {
     item.setBlock(update.block);
     item.setCount(update.count);
   }
+  out.setSums(as_list(in.sums));
   out.setBytes(in.bytes);
   out.setIngestNs(in.ingest_ns);
   out.setScoreNs(in.score_ns);

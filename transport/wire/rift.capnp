@@ -212,4 +212,5 @@ struct RefreshReady {
   packNs @10 :UInt64;
   writeNs @11 :UInt64;
   historyBytes @12 :UInt64;
+  sums @13 :List(Float32);
 }

@@ -38,7 +38,7 @@ void expect_names_parse_back(Value last, std::optional<Value> (*parse)(std::stri
 
 TEST(PolicyNames, ParseBackToThemselves) {
   expect_names_parse_back(Policy::kRiftAda, parse_policy);
-  expect_names_parse_back(Selector::kTriAttention, parse_selector);
+  expect_names_parse_back(Selector::kH2o, parse_selector);
   expect_names_parse_back(Allocation::kPyramidKv, parse_allocation);
   expect_names_parse_back(Pooling::kMax, parse_pooling);
   expect_names_parse_back(AdaGate::kScore, parse_ada_gate);

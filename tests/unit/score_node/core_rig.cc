@@ -236,12 +236,14 @@ Event CoreRig::run(const OpenHistory& job) {
   history.tokens.assign(job.tokens.begin(), job.tokens.begin() + reused);
   history.queries_begin = reused;
   history.window = job.window;
+  history.selector = job.selector;
   return HistoryOpened{job.session, reused, {}};
 }
 
 Event CoreRig::run(const Ingest& job) {
   History& history = histories_.at(job.session);
-  if (job.start < cut_limit) {
+  if (job.start < cut_limit ||
+      (history.selector == Selector::kH2o && job.start < std::ssize(history.tokens))) {
     // As with statistics that cannot be cut so far back: everything is forgotten.
     cut_limit = 0;
     history.tokens.clear();
@@ -260,6 +262,10 @@ Event CoreRig::run(const Ingest& job) {
 
 Event CoreRig::run(const Select& job) {
   const History& history = histories_.at(job.session);
+  if (job.selector == Selector::kH2o) {
+    EXPECT_EQ(job.tokens, std::ssize(history.tokens)) << "later queries are in the sums";
+  }
+  EXPECT_EQ(job.selector, history.selector);
   EXPECT_LE(job.tokens, std::ssize(history.tokens));
   EXPECT_LE(history.queries_begin, job.tokens - job.window) << "queries of the window are gone";
   Selected selected;

@@ -79,6 +79,7 @@ class CoreRig {
     std::vector<TokenId> tokens;
     Position queries_begin = 0;
     std::int32_t window = 0;
+    Selector selector = Selector::kSnapKv;
   };
   Event run(const OpenHistory& job);
   Event run(const Ingest& job);

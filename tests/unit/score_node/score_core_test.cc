@@ -110,6 +110,38 @@ TEST_F(ScoreCoreTest, PrefillComesInChunksSoThatSessionsTakeTurns) {
   EXPECT_THAT(sizes, ::testing::ElementsAre(16, 16, 16, 2));
 }
 
+TEST_F(ScoreCoreTest, SumsOverAllQueriesAreScoredAtTheHistorysEndAndGatheredAgainAfterACut) {
+  draft.policy.selector = Selector::kH2o;
+  rig.reused = 50;
+  open(50);
+  rig.run_all();
+  EXPECT_THAT(of_type<Ingest>(rig.log), IsEmpty()) << "no window of queries is wanted";
+  install();
+  commit(some_tokens(10, 200));
+  refresh(1);
+  commit(some_tokens(60, 300));  // not added up before the refresh has been scored
+  rig.run_all();
+  ASSERT_THAT(of_type<Select>(rig.log), SizeIs(2));
+  EXPECT_EQ(of_type<Select>(rig.log)[1].tokens, 60);
+  EXPECT_EQ(of_type<Select>(rig.log)[1].window, 0);
+  install();
+  rig.run_all();
+  // Token 90 was another: its query is in the sums.
+  rig.log.clear();
+  draft.tokens.resize(90);
+  commit(some_tokens(20, 700));
+  refresh(2);
+  rig.run_all();
+  const std::vector<Ingest> jobs = of_type<Ingest>(rig.log);
+  ASSERT_FALSE(jobs.empty());
+  EXPECT_EQ(jobs.front().start, 90);
+  EXPECT_EQ(std::count_if(jobs.begin(), jobs.end(), [](const Ingest& j) { return j.start == 0; }),
+            1);
+  ASSERT_THAT(of_type<Select>(rig.log), SizeIs(1));
+  EXPECT_EQ(of_type<Select>(rig.log)[0].tokens, 110);
+  EXPECT_EQ(refusal(), "accepted");
+}
+
 TEST_F(ScoreCoreTest, AReusedPrefixIsNotComputedAgain) {
   rig.reused = 40;
   open(50);

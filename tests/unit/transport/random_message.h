@@ -171,6 +171,7 @@ class RandomMessages {
                      .covered_tokens = i32(),
                      .ring_begin = 0,
                      .updates = {},
+                     .sums = {},
                      .bytes = u64(),
                      .ingest_ns = u64(),
                      .score_ns = u64(),
@@ -181,6 +182,7 @@ class RandomMessages {
     out.ring_begin = out.covered_tokens / 2;
     for (std::size_t i = size(); i > 0; --i) {
       out.updates.push_back({u16(), u16(), u32(), u32(), u32(), u16()});
+      out.sums.push_back(static_cast<float>(u16()) / 8.0F);
     }
     return out;
   }
